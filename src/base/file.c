@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+static ssize_t read_retry(int fd, void *buf, size_t n)
+{
+	ssize_t r;
+
+	do
+		r = read(fd, buf, n);
+	while (r < 0 && errno == EINTR);
+	return r < 0 ? -errno : r;
+}
+
+int file_read_at(int dir_fd, const char *path, size_t limit, char **ret, size_t *ret_len)
+{
+	_free_ char *data = NULL;
+	size_t len = 0, cap = 0;
+	_close_ int fd = -1;
+
+	fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	for (;;) {
+		ssize_t r;
+
+		if (len + 1 >= cap) {
+			size_t bigger = MAX(cap * 2, (size_t)4096);
+			char *p = realloc(data, bigger);
+
+			if (!p)
+				return -ENOMEM;
+			data = p;
+			cap = bigger;
+		}
+		r = read_retry(fd, data + len, cap - 1 - len);
+		if (r < 0)
+			return (int)r;
+		if (r == 0)
+			break;
+		len += (size_t)r;
+		if (len > limit)
+			return -EFBIG;
+	}
+	data[len] = '\0';
+	*ret = TAKE(data);
+	if (ret_len)
+		*ret_len = len;
+	return 0;
+}
+
+int file_read_into(int dir_fd, const char *path, char *buf, size_t size, size_t *ret_len)
+{
+	_close_ int fd = -1;
+	size_t len = 0;
+
+	fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	while (len < size) {
+		ssize_t r = read_retry(fd, buf + len, size - len);
+
+		if (r < 0)
+			return (int)r;
+		if (r == 0)
+			break;
+		len += (size_t)r;
+	}
+	if (len >= size)
+		return -EFBIG;
+	buf[len] = '\0';
+	if (ret_len)
+		*ret_len = len;
+	return 0;
+}
+
+static int write_all(int fd, const char *data, size_t n)
+{
+	while (n > 0) {
+		ssize_t r = write(fd, data, n);
+
+		if (r < 0) {
+			if (errno == EINTR)
+				continue;
+			return -errno;
+		}
+		data += r;
+		n -= (size_t)r;
+	}
+	return 0;
+}
+
+static int sync_folder_of(const char *path)
+{
+	_free_ char *folder = strdup(path);
+	_close_ int fd = -1;
+	char *slash;
+
+	if (!folder)
+		return -ENOMEM;
+	slash = strrchr(folder, '/');
+	if (!slash)
+		strcpy(folder, ".");
+	else
+		slash[slash == folder ? 1 : 0] = '\0';
+	fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	return fsync(fd) < 0 ? -errno : 0;
+}
+
+int file_replace(const char *path, const void *data, size_t n, mode_t mode)
+{
+	_free_ char *tmp = str_printf("%s.tmp", path);
+	_close_ int fd = -1;
+	int r;
+
+	if (!tmp)
+		return -ENOMEM;
+	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+	if (fd < 0)
+		return -errno;
+	r = write_all(fd, data, n);
+	if (r == 0 && fsync(fd) < 0)
+		r = -errno;
+	if (r == 0 && rename(tmp, path) < 0)
+		r = -errno;
+	if (r < 0) {
+		unlink(tmp);
+		return r;
+	}
+	return sync_folder_of(path);
+}
+
+int file_make_dirs(const char *path, mode_t mode)
+{
+	char part[PATH_MAX];
+	int r;
+
+	r = str_copy(part, sizeof part, path);
+	if (r < 0)
+		return r;
+	for (char *p = part + 1; *p; p++) {
+		if (*p != '/')
+			continue;
+		*p = '\0';
+		if (mkdir(part, mode) < 0 && errno != EEXIST)
+			return -errno;
+		*p = '/';
+	}
+	if (mkdir(part, mode) < 0 && errno != EEXIST)
+		return -errno;
+	return 0;
+}
+
+int file_link_basename(int dir_fd, const char *path, char *ret, size_t size)
+{
+	char target[PATH_MAX];
+	const char *base;
+	ssize_t n;
+
+	n = readlinkat(dir_fd, path, target, sizeof target - 1);
+	if (n < 0)
+		return -errno;
+	target[n] = '\0';
+	base = strrchr(target, '/');
+	return str_copy(ret, size, base ? base + 1 : target);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/str.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int to_u64_n(const char *s, size_t n, uint64_t limit, uint64_t *ret)
+{
+	uint64_t v = 0;
+
+	if (n == 0)
+		return -EINVAL;
+	for (size_t i = 0; i < n; i++) {
+		unsigned digit = (unsigned)(unsigned char)s[i] - '0';
+
+		if (digit > 9)
+			return -EINVAL;
+		if (v > (limit - digit) / 10)
+			return -ERANGE;
+		v = v * 10 + digit;
+	}
+	*ret = v;
+	return 0;
+}
+
+int str_to_u64(const char *s, uint64_t *ret)
+{
+	return to_u64_n(s, strlen(s), UINT64_MAX, ret);
+}
+
+int str_to_u32(const char *s, uint32_t *ret)
+{
+	return str_to_u32_n(s, strlen(s), ret);
+}
+
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+int str_to_u32_n(const char *s, size_t n, uint32_t *ret)
+{
+	uint64_t v;
+	int r;
+
+	while (n > 0 && is_blank(s[0])) {
+		s++;
+		n--;
+	}
+	while (n > 0 && is_blank(s[n - 1]))
+		n--;
+	r = to_u64_n(s, n, UINT32_MAX, &v);
+	if (r < 0)
+		return r;
+	*ret = (uint32_t)v;
+	return 0;
+}
+
+int str_to_usec(const char *s, uint64_t *ret_usec)
+{
+	static const struct {
+		const char *unit;
+		uint64_t usec;
+	} units[] = {
+		{ "us", 1 },	   { "ms", 1000 },	    { "s", 1000000 },
+		{ "m", 60000000 }, { "h", 3600000000ULL }, { "", 1000000 },
+	};
+	size_t digits = strspn(s, "0123456789");
+	uint64_t v;
+	int r;
+
+	r = to_u64_n(s, digits, UINT64_MAX, &v);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
+		if (strcmp(s + digits, units[i].unit) != 0)
+			continue;
+		if (__builtin_mul_overflow(v, units[i].usec, ret_usec))
+			return -ERANGE;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+int str_copy(char *dst, size_t size, const char *src)
+{
+	size_t n = strlen(src);
+
+	if (n >= size)
+		return -ENAMETOOLONG;
+	memcpy(dst, src, n + 1);
+	return 0;
+}
+
+void str_copy_cut(char *dst, size_t size, const char *src)
+{
+	size_t n = strnlen(src, size - 1);
+
+	memcpy(dst, src, n);
+	dst[n] = '\0';
+}
+
+/* Length of the valid UTF-8 sequence at s, 0 if there is none. */
+static size_t utf8_length(const unsigned char *s, size_t n)
+{
+	uint32_t cp;
+	size_t len;
+
+	if (s[0] < 0x80)
+		return 1;
+	if (s[0] >= 0xc2 && s[0] <= 0xdf)
+		len = 2;
+	else if (s[0] >= 0xe0 && s[0] <= 0xef)
+		len = 3;
+	else if (s[0] >= 0xf0 && s[0] <= 0xf4)
+		len = 4;
+	else
+		return 0;
+	if (n < len)
+		return 0;
+	cp = s[0] & (0x7fU >> len);
+	for (size_t i = 1; i < len; i++) {
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+		cp = cp << 6 | (s[i] & 0x3fU);
+	}
+	if ((len == 3 && cp < 0x800) || (len == 4 && cp < 0x10000) || cp > 0x10ffff ||
+	    (cp >= 0xd800 && cp <= 0xdfff))
+		return 0;
+	return len;
+}
+
+void str_sanitize(char *s, size_t n)
+{
+	for (size_t i = 0; i < n;) {
+		unsigned char c = (unsigned char)s[i];
+		size_t len = utf8_length((const unsigned char *)s + i, n - i);
+		/* U+0080 to U+009f are control characters too. */
+		bool bad = len == 0 || c < 0x20 || c == 0x7f ||
+			   (c == 0xc2 && (unsigned char)s[i + 1] < 0xa0);
+
+		if (!bad) {
+			i += len;
+			continue;
+		}
+		s[i] = '?';
+		i++;
+	}
+}
+
+bool str_is_utf8(const char *s, size_t n)
+{
+	for (size_t i = 0; i < n;) {
+		size_t len = utf8_length((const unsigned char *)s + i, n - i);
+
+		if (len == 0)
+			return false;
+		i += len;
+	}
+	return true;
+}
+
+bool str_starts_with(const char *s, const char *prefix)
+{
+	return strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
+bool str_ends_with(const char *s, const char *suffix)
+{
+	size_t n = strlen(s), m = strlen(suffix);
+
+	return n >= m && memcmp(s + n - m, suffix, m) == 0;
+}
+
+char *str_printf(const char *fmt, ...)
+{
+	va_list ap;
+	char *s;
+	int n;
+
+	va_start(ap, fmt);
+	n = vasprintf(&s, fmt, ap);
+	va_end(ap);
+	return n < 0 ? NULL : s;
+}
