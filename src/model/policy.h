@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which card takes a vGPU, and where on it.
+ *
+ * The caller lists candidate cards (those that the claim may use and that have a free healthy VF);
+ * a policy picks one and a placement on it. Cards with fewer quarantined VFs always go first.
+ */
+#pragma once
+
+#include "model/pci.h"
+#include "model/placement.h"
+
+enum policy {
+	POLICY_LEAST_LOADED, /* least framebuffer in use, lowest address, the driver's first fit */
+};
+
+int policy_from_name(const char *name, enum policy *ret) _must_check_; /* "least_loaded"; -EINVAL */
+const char *policy_name(enum policy p);
+
+struct policy_card {
+	struct pci_addr address;
+	unsigned quarantined_vfs;
+	uint64_t used_mb; /* framebuffer of the configured and reserved vGPUs, MiB */
+	const struct placement_type *type; /* of the wanted profile on this card; NULL: placements unknown (fallback) */
+	uint64_t free;	   /* mask over type->ids; any bit set (unused when type is NULL) */
+};
+
+struct policy_choice {
+	unsigned card; /* index into the candidates */
+	struct placement_span span; /* size 0 when the driver will choose and placements are unknown */
+};
+
+/* -ENOENT when there is no candidate. */
+int policy_choose(enum policy policy, const struct policy_card *cards, unsigned n, struct policy_choice *ret)
+	_must_check_;
