@@ -30,6 +30,6 @@ struct policy_choice {
 	struct placement_span span; /* size 0 when the driver will choose and placements are unknown */
 };
 
-/* -ENOENT when there is no candidate. */
+/* -ENOENT when there is no candidate; a card whose placements are known and none free is none. */
 int policy_choose(enum policy policy, const struct policy_card *cards, unsigned n, struct policy_choice *ret)
 	_must_check_;

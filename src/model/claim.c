@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/claim.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const state_names[] = {
+	[CLAIM_STATE_INTENT] = "intent",
+	[CLAIM_STATE_BOUND] = "bound",
+	[CLAIM_STATE_RELEASING] = "releasing",
+	[CLAIM_STATE_EXTERNAL] = "external",
+};
+
+static const char *const problem_names[] = {
+	[CLAIM_PROBLEM_NONE] = NULL,
+	[CLAIM_PROBLEM_VF_MISSING] = "vf_missing",
+	[CLAIM_PROBLEM_TYPE_LOST] = "type_lost",
+	[CLAIM_PROBLEM_TYPE_CHANGED] = "type_changed",
+	[CLAIM_PROBLEM_CARD_STUCK] = "card_stuck",
+};
+
+const char *claim_state_name(enum claim_state s)
+{
+	return state_names[s];
+}
+
+const char *claim_problem_name(enum claim_problem p)
+{
+	return problem_names[p];
+}
+
+int claim_state_from_name(const char *name, enum claim_state *ret)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(state_names); i++) {
+		if (strcmp(name, state_names[i]) != 0)
+			continue;
+		*ret = (enum claim_state)i;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static bool is_alphanumeric(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+bool claim_name_is_valid(const char *name)
+{
+	size_t n;
+
+	if (!is_alphanumeric(name[0]))
+		return false;
+	for (n = 1; name[n]; n++) {
+		if (n == CLAIM_NAME_MAX - 1)
+			return false;
+		if (!is_alphanumeric(name[n]) && name[n] != '.' && name[n] != '_' && name[n] != '-')
+			return false;
+	}
+	return true;
+}
+
+void claim_name_external(struct pci_addr vf, char ret[static CLAIM_NAME_MAX])
+{
+	char address[PCI_ADDR_MAX];
+
+	pci_addr_format(vf, address);
+	for (char *p = address; *p; p++)
+		if (*p == ':')
+			*p = '-';
+	snprintf(ret, CLAIM_NAME_MAX, "external-%s", address);
+}
+
+enum claim_problem claim_problem_judge(const struct claim *c, bool vf_present, uint32_t current_type,
+				       bool card_stuck)
+{
+	if (!vf_present)
+		return CLAIM_PROBLEM_VF_MISSING;
+	if (card_stuck)
+		return CLAIM_PROBLEM_CARD_STUCK;
+	if (current_type == c->type_id)
+		return CLAIM_PROBLEM_NONE;
+	if (current_type != 0)
+		return CLAIM_PROBLEM_TYPE_CHANGED;
+	/* Nothing configured is where an intent starts and a release ends. */
+	if (c->state == CLAIM_STATE_INTENT || c->state == CLAIM_STATE_RELEASING)
+		return CLAIM_PROBLEM_NONE;
+	return CLAIM_PROBLEM_TYPE_LOST;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/placement.h"
+
+#include <errno.h>
+
+/* First unit behind the span, cut at the end of the set. */
+static unsigned span_end(struct placement_span span)
+{
+	return MIN((unsigned)span.id + span.size, (unsigned)PLACEMENT_UNITS_MAX);
+}
+
+void placement_set_add(struct placement_set *s, struct placement_span span)
+{
+	for (unsigned u = span.id; u < span_end(span); u++)
+		s->units[u / 64] |= UINT64_C(1) << u % 64;
+}
+
+bool placement_set_overlaps(const struct placement_set *s, struct placement_span span)
+{
+	for (unsigned u = span.id; u < span_end(span); u++)
+		if (s->units[u / 64] >> u % 64 & 1)
+			return true;
+	return false;
+}
+
+uint64_t placement_type_clear_of(const struct placement_type *t, const struct placement_set *taken)
+{
+	uint64_t mask = 0;
+
+	for (unsigned i = 0; i < t->n_ids; i++) {
+		struct placement_span span = { .id = t->ids[i], .size = t->size };
+
+		if (!placement_set_overlaps(taken, span))
+			mask |= UINT64_C(1) << i;
+	}
+	return mask;
+}
+
+uint64_t placement_type_free(const struct placement_type *t, const struct placement_set *overlay)
+{
+	return t->creatable & placement_type_clear_of(t, overlay);
+}
+
+int placement_type_first_fit(const struct placement_type *t, uint64_t mask, struct placement_span *ret)
+{
+	for (unsigned i = 0; i < t->n_ids; i++) {
+		if (!(mask >> i & 1))
+			continue;
+		*ret = (struct placement_span){ .id = t->ids[i], .size = t->size };
+		return 0;
+	}
+	return -ENOENT;
+}
+
+int placement_type_find(const struct placement_type *t, uint16_t id)
+{
+	for (unsigned i = 0; i < t->n_ids; i++)
+		if (t->ids[i] == id)
+			return (int)i;
+	return -ENOENT;
+}
