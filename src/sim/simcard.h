@@ -130,6 +130,7 @@ struct sim_card {
 	enum sim_mode mode;
 	bool present;
 	bool sriov_busy; /* sriov-manage is at work: unbound from the driver */
+	uint32_t generation;	  /* changes when open handles on its node stop to count */
 	uint32_t node_open_count; /* open handles on /dev/nvidiaN */
 	uint64_t next_seq;
 	uint32_t gi_count;
@@ -249,6 +250,10 @@ uint64_t sim_card_used_mib(const struct sim_card *card);
 /* How long one call for creatable placements is to take, so that a sweep over all cards and types
  * takes nvml.latency_ms; 0 without latency. Other calls take no time. */
 uint64_t sim_nvml_call_delay_usec(const struct sim_card *card);
+
+/* R550: takes the placement that vgpu_params asked for, or the first free one; -EINVAL if none.
+ * Later branches took it at configuration: nothing to do. */
+int sim_vf_place_for_guest(struct sim_vf *vf) _must_check_;
 
 /* --- guests ---------------------------------------------------------------------------------- */
 

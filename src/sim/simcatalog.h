@@ -58,10 +58,10 @@ struct sim_type {
 
 /* A kind of GPU instance a MIG-capable board can be cut into. */
 struct sim_gi_profile {
-	uint32_t id; /* NVML profile id, 0 = 1 slice, 1 = 2 slices ... */
+	uint32_t id;	  /* the number nvidia-smi mig -lgip prints */
 	const char *name; /* "1g.10gb" */
 	uint32_t gib;
-	uint32_t slices; /* memory slices of 8 (4 on RTX PRO 6000) */
+	uint32_t compute, memory; /* slices of each kind it takes */
 	uint32_t max;
 };
 
@@ -77,7 +77,7 @@ struct sim_model {
 	uint32_t vf_offset;	/* routing id of VF 0 less the PF's */
 	bool mig_capable;
 	bool mig_timeslicing;	/* several vGPUs on one GPU instance */
-	uint32_t mig_slices;
+	uint32_t compute_slices, memory_slices;
 	uint32_t gi_profile_count;
 	const struct sim_gi_profile *gi_profiles;
 	uint32_t type_count;
