@@ -17,7 +17,7 @@
 
 #define HTTP_EVENTS_CLIENTS_MAX 64
 #define HTTP_EVENTS_RING_EVENTS 256
-#define HTTP_EVENTS_RING_BYTES (1024 * 1024)
+#define HTTP_EVENTS_RING_BYTES	(1024 * 1024)
 
 struct http_events;
 
@@ -33,7 +33,8 @@ struct http_events *http_events_free(struct http_events *events);
 
 /* type: a plain word such as "claim". Takes the reference to take_data, also on failure; an event
  * above 64 KiB is refused with -EMSGSIZE. */
-int http_events_publish(struct http_events *events, const char *type, json_t *take_data) _must_check_;
+int http_events_publish(struct http_events *events, const char *type,
+			json_t *take_data) _must_check_;
 
 /* The handler of GET /events: replies with the stream, or 503 when there are too many clients. */
 void http_events_serve(struct http_events *events, struct http_request *req);

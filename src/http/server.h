@@ -2,8 +2,8 @@
 /*
  * The HTTP server of berthd: libmicrohttpd driven from the sd-event loop, one thread, no blocking.
  *
- * It listens on a Unix socket (everything) and, where asked, on TCP without TLS (GET and HEAD only),
- * finds the route, reads the body and calls the route's handler. It knows nothing of what is
+ * It listens on a Unix socket (everything) and, where asked, on TCP without TLS (GET and HEAD
+ * only), finds the route, reads the body and calls the route's handler. It knows nothing of what is
  * served. Everything here runs in the loop's thread and may be called from handlers.
  *
  * The one rule for handlers: every request gets exactly one http_reply*() call. It may come before
@@ -35,21 +35,23 @@ struct http_route {
 struct http_server_config {
 	sd_event *event;
 	const char *socket_path; /* Unix, mode 0660; its folder is made, a dead socket replaced */
-	const char *listen;	 /* "ADDRESS:PORT", "[ADDRESS]:PORT", or NULL: no TCP. Port 0: any */
+	const char *listen; /* "ADDRESS:PORT", "[ADDRESS]:PORT", or NULL: no TCP. Port 0: any */
 
-	unsigned unix_connections;  /* 160 */
-	unsigned tcp_connections;   /* 96 */
+	unsigned unix_connections;   /* 160 */
+	unsigned tcp_connections;    /* 96 */
 	unsigned per_ip_connections; /* 64 */
-	uint64_t request_timeout_usec; /* 5 s: for the headers of a new connection, and for a body */
-	uint64_t idle_timeout_usec;    /* 15 s: between two requests */
-	uint64_t reply_timeout_usec;   /* 30 s: for a client to take an answer (streams: never) */
-	size_t header_limit;	       /* 16 KiB; above: 431 */
-	size_t body_limit;	       /* 64 KiB; above: 413 */
+	uint64_t
+		request_timeout_usec; /* 5 s: for the headers of a new connection, and for a body */
+	uint64_t idle_timeout_usec;   /* 15 s: between two requests */
+	uint64_t reply_timeout_usec;  /* 30 s: for a client to take an answer (streams: never) */
+	size_t header_limit;	      /* 16 KiB; above: 431 */
+	size_t body_limit;	      /* 64 KiB; above: 413 */
 };
 
 /* `routes` must outlive the server. -EADDRINUSE when a live server answers at socket_path. */
-int http_server_new(const struct http_server_config *config, const struct http_route *routes, size_t n_routes,
-		    void *userdata, struct http_server **ret, struct error *err) _must_check_;
+int http_server_new(const struct http_server_config *config, const struct http_route *routes,
+		    size_t n_routes, void *userdata, struct http_server **ret,
+		    struct error *err) _must_check_;
 /* Closes everything at once. Requests that handlers still hold stay valid until replied to. */
 struct http_server *http_server_free(struct http_server *server);
 
@@ -80,7 +82,8 @@ const char *http_request_param(const struct http_request *req, const char *name)
 /* Decoded query value; "" for a key without value, NULL when absent. */
 const char *http_request_query(const struct http_request *req, const char *key);
 size_t http_request_n_query(const struct http_request *req);
-void http_request_query_at(const struct http_request *req, size_t i, const char **ret_key, const char **ret_value);
+void http_request_query_at(const struct http_request *req, size_t i, const char **ret_key,
+			   const char **ret_value);
 /* 0 if every query key is one of the n allowed ones and none comes twice, else -E_BAD_REQUEST with
  * a sentence that names the key. */
 int http_request_check_query(const struct http_request *req, const char *const allowed[], size_t n,
@@ -97,8 +100,8 @@ bool http_request_is_tcp(const struct http_request *req);
 /* Has fn called (once, from the loop) when the client goes away before the reply. The request is
  * still valid then and still wants its one reply, inside fn or later. Replaces an earlier fn; NULL
  * clears. A client that only shut its sending side down is still there. */
-void http_request_on_hangup(struct http_request *req, void (*fn)(struct http_request *req, void *userdata),
-			    void *userdata);
+void http_request_on_hangup(struct http_request *req,
+			    void (*fn)(struct http_request *req, void *userdata), void *userdata);
 bool http_request_is_gone(const struct http_request *req);
 
 /* --- The reply ------------------------------------------------------------------------------ */
@@ -107,20 +110,24 @@ bool http_request_is_gone(const struct http_request *req);
 void http_request_add_header(struct http_request *req, const char *name, const char *value);
 
 /* body may be NULL with len 0; it is copied. content_type NULL: none. */
-void http_reply(struct http_request *req, int status, const char *content_type, const void *body, size_t len);
+void http_reply(struct http_request *req, int status, const char *content_type, const void *body,
+		size_t len);
 /* Takes the malloc'ed body over. */
-void http_reply_take(struct http_request *req, int status, const char *content_type, char *take_body, size_t len);
+void http_reply_take(struct http_request *req, int status, const char *content_type,
+		     char *take_body, size_t len);
 /* Takes the reference to `take`. NULL: memory was out, answered as internal error. */
 void http_reply_json(struct http_request *req, int status, json_t *take);
-/* code: one of model/outcome.h, either sign. detail may be NULL. take_extra: an object whose members
- * are put beside the standard ones, or NULL. */
+/* code: one of model/outcome.h, either sign. detail may be NULL. take_extra: an object whose
+ * members are put beside the standard ones, or NULL. */
 void http_reply_problem(struct http_request *req, int code, const char *detail, json_t *take_extra);
 /* From a failed call: its code and its sentence. */
 void http_reply_error(struct http_request *req, int code, const struct error *err);
 
 /* A body that is rendered once and sent many times without a copy. Status 200. */
-int http_body_new(const char *content_type, const void *data, size_t len, struct http_body **ret) _must_check_;
-int http_body_new_json(const json_t *json, struct http_body **ret) _must_check_; /* application/json */
+int http_body_new(const char *content_type, const void *data, size_t len,
+		  struct http_body **ret) _must_check_;
+int http_body_new_json(const json_t *json,
+		       struct http_body **ret) _must_check_; /* application/json */
 struct http_body *http_body_ref(struct http_body *body);
 struct http_body *http_body_unref(struct http_body *body);
 /* Does not take the caller's reference. */
@@ -135,10 +142,11 @@ struct http_stream_ops {
 	void (*gone)(void *userdata);
 };
 
-/* Counts as the reply. Returns -errno where it could not begin; the request is answered all the
- * same. For a HEAD it sends the headers and returns 0 with *ret NULL and no call of gone. */
-int http_reply_stream(struct http_request *req, const char *content_type, const struct http_stream_ops *ops,
-		      void *userdata, struct http_stream **ret) _must_check_;
+/* Counts as the reply. -ENOMEM where it could not begin; the connection is closed then. After a
+ * HEAD gone is called without a read. */
+int http_reply_stream(struct http_request *req, const char *content_type,
+		      const struct http_stream_ops *ops, void *userdata,
+		      struct http_stream **ret) _must_check_;
 /* There is something to read again. */
 void http_stream_wake(struct http_stream *stream);
 /* Cuts the connection; gone comes later, from the loop. */
