@@ -98,3 +98,11 @@ struct nvml_end_message {
 	char driver[80];	/* driver version, "580.178.05"; empty: unknown */
 	uint64_t query_usec;	/* time inside the library */
 };
+
+/* Bytes of a card's message up to its last type. */
+size_t nvml_card_message_size(const struct nvml_card_message *m);
+
+/* Checks what came from a helper, which may have gone mad: kind, length, counts, ends of strings,
+ * spans and masks within their limits. `msg` is aligned as the structures are. Returns the kind
+ * (NVML_MESSAGE_CARD or NVML_MESSAGE_END), or -EBADMSG. */
+int nvml_message_check(const void *msg, size_t len) _must_check_;
