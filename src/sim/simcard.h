@@ -37,7 +37,7 @@ enum sim_fault {
 	SIM_FAULT_NVML_LATENCY_MS,   /* one whole-host sweep; see sim_nvml_call_delay_usec() */
 	SIM_FAULT_NVML_HANG,	     /* calls are not answered until this is 0 again */
 	SIM_FAULT_NVML_ERROR,	     /* host: what Init returns; card: what its calls return */
-	SIM_FAULT_NVML_CRASH,	     /* the process that calls dies of SIGSEGV */
+	SIM_FAULT_NVML_CRASH,	     /* the process that calls dies of SIGABRT */
 	SIM_FAULT_NVML_GHOST,	     /* a released placement stays taken */
 	SIM_FAULT_READ_LATENCY_MS,   /* from here on: attributes under a VF's nvidia/ */
 	SIM_FAULT_WRITE_LATENCY_MS,

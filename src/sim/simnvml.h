@@ -28,18 +28,17 @@ struct simnvml *simnvml_free(struct simnvml *n);
 
 /* To be called after any fault or the list of missing symbols was changed: answers the calls whose
  * hang has been lifted, and replaces the library's file if its symbols are others now (who has
- * loaded it keeps the old one). -ENOENT when a missing symbol's name is none of the library's; the
- * file is left as it was then. */
+ * loaded it keeps the old one). Logs a name that the library does not have anyway. -errno. */
 int simnvml_changed(struct simnvml *n, struct error *err) _must_check_;
 
 /* An Xid on a card, for the event sets that are registered for it. */
 void simnvml_raise_xid(struct simnvml *n, const struct sim_card *card, uint64_t xid);
 
 /* Writes `from` to dir_lib/libnvidia-ml.so.1 so that dlsym() finds none of the missing names, as the
- * library of that driver version. -ENOENT for a name that is not there, -EBADMSG for a file that is
- * no such library, -errno. */
+ * library of that driver version. ret_unknown: the last name that was not there to begin with, or
+ * NULL. -EBADMSG for a file that is no such library, -errno. */
 int simnvml_install_library(const char *from, const char *dir_lib, const char *driver,
-			    const char *const missing[], size_t n_missing,
+			    const char *const missing[], size_t n_missing, const char **ret_unknown,
 			    struct error *err) _must_check_;
 
 /* Symbols that a driver branch (535, 550, 560...) does not have yet; i-th name, NULL past the end. */
