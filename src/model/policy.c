@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *const policy_names[] = {
+static const char *const policy_names[POLICY_COUNT] = {
 	[POLICY_LEAST_LOADED] = "least_loaded",
 };
 

@@ -13,6 +13,7 @@
 enum policy {
 	POLICY_LEAST_LOADED, /* least framebuffer in use, lowest address, the driver's first fit */
 };
+#define POLICY_COUNT (POLICY_LEAST_LOADED + 1)
 
 int policy_from_name(const char *name, enum policy *ret) _must_check_; /* "least_loaded"; -EINVAL */
 const char *policy_name(enum policy p);

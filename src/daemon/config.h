@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon's settings: berthd.yaml read strictly, with the defaults filled in.
+ *
+ * One wrong letter in a settings file once made a program forget what it was responsible for, so
+ * nothing is guessed here: an unknown or doubled key, a wrong type, a value out of range, a second
+ * document, an anchor, an alias or a tag refuses the whole file, and the message names file, line
+ * and the key's full path. What the settings mean is not this module's business.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "model/pci.h"
+#include "model/policy.h"
+
+#define CONFIG_BYTES_MAX 65536 /* of the file */
+#define CONFIG_ITEMS_MAX 1024  /* of one list */
+
+enum config_unclaimed {
+	CONFIG_UNCLAIMED_RESET,
+	CONFIG_UNCLAIMED_LEAVE,
+};
+
+enum config_claims {
+	CONFIG_CLAIMS_OWNER,  /* only the claim's uid and root may release it */
+	CONFIG_CLAIMS_SHARED, /* everybody who may use the socket */
+};
+
+/* Texts are never NULL but where it says so. Paths are absolute. */
+struct config {
+	char *data_dir;
+	char *socket;
+	char *listen; /* "ADDRESS:PORT", IPv6 in brackets; NULL: no TCP */
+	char *sysfs_root;
+	char *dev_root;
+	char *proc_root;
+	char *boot_id_file;
+	char *nvml_library; /* empty: no NVML */
+	uint64_t reconcile_interval_usec;
+	uint64_t unclaimed_grace_usec; /* may be 0 */
+	enum config_unclaimed unclaimed_vfs;
+	enum config_claims claims;
+
+	/* gpu */
+	uint32_t vf_quarantine_threshold; /* 1 or more */
+	uint64_t nvml_timeout_usec;
+	uint64_t card_timeout_usec;
+	enum policy placement_policy;
+	struct pci_addr *exclude; /* cards or VFs that are shown and never written */
+	size_t n_exclude;
+
+	/* sentinel */
+	uint64_t scan_interval_usec;
+	char **marker_prefixes; /* at least one */
+	size_t n_marker_prefixes;
+	char **console_dirs;
+	size_t n_console_dirs;
+
+	/* recover */
+	char *recover_sriov_manage;
+	char **recover_services_stop; /* systemd units, in order */
+	size_t n_recover_services_stop;
+	char **recover_services_start;
+	size_t n_recover_services_start;
+	char *recover_verify; /* command; NULL: none */
+	uint64_t recover_timeout_usec;
+
+	/* tls: all three or none (NULL) */
+	char *tls_certificate;
+	char *tls_key;
+	char *tls_client_ca;
+};
+
+/* The defaults alone. -ENOMEM. */
+int config_default(struct config **ret) _must_check_;
+
+/* Settings from the file's text; `name` is what messages call the file. -EINVAL with the message
+ * "NAME:LINE: KEY: what is wrong", -EFBIG above CONFIG_BYTES_MAX, -ENOMEM. No text at all, or only
+ * comments, gives the defaults. */
+int config_parse(const char *text, size_t len, const char *name, struct config **ret, struct error *err)
+	_must_check_;
+
+/* The same from a file; one that cannot be read, or is not there, is an error. */
+int config_load(const char *path, struct config **ret, struct error *err) _must_check_;
+
+struct config *config_free(struct config *c);
+
+static inline void config_freep(struct config **c)
+{
+	config_free(*c);
+}
