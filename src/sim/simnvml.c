@@ -20,14 +20,15 @@
 #include "sim/fakenvml/wire.h"
 #include "sim/simnvmlcall.h"
 
-#define EVENT_XID UINT64_C(8)
+#define EVENT_XID	  UINT64_C(8)
 #define EVENTS_QUEUED_MAX 16
-#define NVML_TIMEOUT 10
-#define LIBRARY_PATH_MAX 4096
-#define BACKLOG 64
+#define NVML_TIMEOUT	  10
+#define LIBRARY_PATH_MAX  4096
+#define BACKLOG		  64
 
 _Static_assert(SIM_TYPES_MAX <= WIRE_MAX_IDS, "a reply holds all types of a card");
-_Static_assert(SIM_PLACEMENTS_MAX <= WIRE_MAX_IDS && SIM_VFS_MAX <= WIRE_MAX_IDS, "and other lists");
+_Static_assert(SIM_PLACEMENTS_MAX <= WIRE_MAX_IDS && SIM_VFS_MAX <= WIRE_MAX_IDS,
+	       "and other lists");
 _Static_assert(SIM_CARDS_MAX <= WIRE_MAX_CARDS, "every card has a handle");
 
 enum client_state {
@@ -48,7 +49,7 @@ struct client {
 	enum client_state state;
 	struct wire_request request; /* the call under way unless idle */
 	sd_event_source *io;
-	sd_event_source *timer; /* end of an event wait */
+	sd_event_source *timer;		    /* end of an event wait */
 	uint64_t registered[SIM_CARDS_MAX]; /* event types by card */
 	unsigned n_events;
 	struct event events[EVENTS_QUEUED_MAX]; /* not yet fetched; what comes beyond is lost */
@@ -61,7 +62,7 @@ struct simnvml {
 	int fd;
 	sd_event_source *io;
 	char library[LIBRARY_PATH_MAX]; /* as built */
-	uint32_t installed_count; /* sim->symbols_missing when DIR/lib was last written */
+	uint32_t installed_count;	/* sim->symbols_missing when DIR/lib was last written */
 	char installed_missing[SIM_SYMBOLS_MAX][sizeof(((struct sim *)0)->symbols_missing[0])];
 	struct client *clients[SIMNVML_CLIENTS_MAX];
 };
@@ -233,7 +234,7 @@ static int on_accept(sd_event_source *source, int fd, uint32_t revents, void *us
 	(void)revents;
 	client = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (client < 0)
-		return 0; /* it went away, or there is no descriptor left: it waits in the backlog */
+		return 0; /* it went away, or no descriptor is left: it waits in the backlog */
 	r = client_new(n, client);
 	if (r < 0)
 		log_warning("nvml: client refused: %s", strerror(-r));
@@ -248,8 +249,9 @@ static int listen_on(struct simnvml *n, struct error *err)
 	n->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (n->fd < 0)
 		return error_set_errno(err, errno, "cannot make a socket");
-	/* By way of the folder's descriptor: the path itself may be too long for a socket address. */
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/" WIRE_SOCKET_NAME, n->dir);
+	/* By way of the folder's descriptor: the path may be too long for a socket address. */
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "/proc/self/fd/%d/" WIRE_SOCKET_NAME,
+		 n->dir);
 	if (unlinkat(n->dir, WIRE_SOCKET_NAME, 0) < 0 && errno != ENOENT)
 		return error_set_errno(err, errno, "cannot remove the old " WIRE_SOCKET_NAME);
 	if (bind(n->fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(n->fd, BACKLOG) < 0)
@@ -281,8 +283,7 @@ static int install(struct simnvml *n, struct error *err)
 	r = file_make_dirs(path, 0755);
 	if (r < 0)
 		return error_set_errno(err, r, "cannot make %s", path);
-	r = simnvml_install_library(n->library, path, sim->driver, missing, count, &unknown,
-				    err);
+	r = simnvml_install_library(n->library, path, sim->driver, missing, count, &unknown, err);
 	if (r < 0)
 		return r;
 	if (unknown)

@@ -34,12 +34,12 @@ int simnvml_changed(struct simnvml *n, struct error *err) _must_check_;
 /* An Xid on a card, for the event sets that are registered for it. */
 void simnvml_raise_xid(struct simnvml *n, const struct sim_card *card, uint64_t xid);
 
-/* Writes `from` to dir_lib/libnvidia-ml.so.1 so that dlsym() finds none of the missing names, as the
- * library of that driver version. ret_unknown: the last name that was not there to begin with, or
- * NULL. -EBADMSG for a file that is no such library, -errno. */
+/* Writes `from` to dir_lib/libnvidia-ml.so.1 so that dlsym() finds none of the missing names, as
+ * the library of that driver version. ret_unknown: the last name that was not there to begin with,
+ * or NULL. -EBADMSG for a file that is no such library, -errno. */
 int simnvml_install_library(const char *from, const char *dir_lib, const char *driver,
 			    const char *const missing[], size_t n_missing, const char **ret_unknown,
 			    struct error *err) _must_check_;
 
-/* Symbols that a driver branch (535, 550, 560...) does not have yet; i-th name, NULL past the end. */
+/* Symbols that a driver branch (535, 550...) does not have yet; i-th name, NULL past the end. */
 const char *simnvml_branch_lacks(uint32_t branch, size_t i);

@@ -8,14 +8,14 @@
 
 /* NVML's numbers that simcard.h does not name. */
 #define NVML_DRIVER_NOT_LOADED 9
-#define NVML_GPU_IS_LOST 15
-#define NVML_VERSION_MISMATCH 25
+#define NVML_GPU_IS_LOST       15
+#define NVML_VERSION_MISMATCH  25
 
-#define VENDOR_NVIDIA 0x10deU
-#define MIB UINT64_C(1048576)
+#define VENDOR_NVIDIA	       0x10deU
+#define MIB		       UINT64_C(1048576)
 
 /* Single- and double-bit ECC errors, Xids, clock changes. */
-#define EVENT_TYPES UINT64_C(0x1b)
+#define EVENT_TYPES	     UINT64_C(0x1b)
 
 #define FIRST_BRANCH_LIST_V2 565
 
@@ -70,7 +70,7 @@ static void put_text(struct wire_reply *rep, const char *text)
 
 static int give_handle(const struct sim_card *card, struct wire_reply *rep)
 {
-	/* A lost GPU is found out by attaching it; other errors only show in what is asked of it. */
+	/* Attaching a GPU finds out that it is lost; other errors show in what is asked of it. */
 	if (card->faults.value[SIM_FAULT_NVML_ERROR] == NVML_GPU_IS_LOST)
 		return NVML_GPU_IS_LOST;
 	rep->num[0] = card->index;
@@ -146,7 +146,8 @@ static int get_capability(const struct sim_card *card, uint32_t cap, struct wire
 		rep->num[0] = 1;
 		break;
 	case 2: /* mixed-size mode */
-		rep->num[0] = branch >= 550 && card->mode != SIM_MODE_MIG && sim_card_is_sriov(card);
+		rep->num[0] = branch >= 550 && card->mode != SIM_MODE_MIG &&
+			      sim_card_is_sriov(card);
 		break;
 	case 9: /* placements in equal-size mode */
 		rep->num[0] = sim_card_has_equal_placements(card);
@@ -177,7 +178,8 @@ static int put_types(const struct sim_card *card, bool creatable, struct wire_re
 	const struct sim_type *types[SIM_TYPES_MAX];
 	uint32_t n;
 
-	n = creatable ? sim_card_creatable_types(card, types) : sim_card_supported_types(card, types);
+	n = creatable ? sim_card_creatable_types(card, types)
+		      : sim_card_supported_types(card, types);
 	for (uint32_t i = 0; i < n; i++)
 		rep->ids[i] = types[i]->id;
 	rep->n_ids = n;
@@ -249,7 +251,8 @@ static int get_max_instances(const struct sim_card *card, uint32_t id, struct wi
 	return 0;
 }
 
-static int answer_card(struct sim_card *card, const struct wire_request *req, struct wire_reply *rep)
+static int answer_card(struct sim_card *card, const struct wire_request *req,
+		       struct wire_reply *rep)
 {
 	switch (req->op) {
 	case WIRE_CARD_INDEX:

@@ -17,7 +17,7 @@
 #include "sim/simnvml.h"
 
 #define LIBRARY_NAME "libnvidia-ml.so.1"
-#define LIBRARY_MAX ((size_t)16 << 20)
+#define LIBRARY_MAX  ((size_t)16 << 20)
 
 /* Has to be what lib-session.c starts its version text with. */
 #define VERSION_MARK "fakenvml version: "

@@ -58,7 +58,8 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 }
 
 /* One number in hex and the separator behind it; the text behind both, or NULL. */
-static const char *scan_hex(const char *s, const char *separators, uint32_t *ret, char *ret_separator)
+static const char *scan_hex(const char *s, const char *separators, uint32_t *ret,
+			    char *ret_separator)
 {
 	uint64_t v = 0;
 	int digits = 0;
@@ -201,9 +202,10 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 	pci->pciDeviceId = (unsigned int)rep.num[2];
 	pci->pciSubSystemId = (unsigned int)rep.num[3];
 	/* A domain beyond 16 bits has no place in the old text. */
-	snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "%04X:%02X:%02X.0", pci->domain & 0xffff,
-		 pci->bus & 0xff, pci->device & 0xff);
-	snprintf(pci->busId, sizeof(pci->busId), "%08X:%02X:%02X.0", pci->domain, pci->bus, pci->device);
+	snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "%04X:%02X:%02X.0",
+		 pci->domain & 0xffff, pci->bus & 0xff, pci->device & 0xff);
+	snprintf(pci->busId, sizeof(pci->busId), "%08X:%02X:%02X.0", pci->domain, pci->bus,
+		 pci->device);
 	return NVML_SUCCESS;
 }
 
@@ -287,7 +289,8 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetVgpuCapabilities(nvmlDevice_t device, int capability, unsigned int *result)
+nvmlReturn_t nvmlDeviceGetVgpuCapabilities(nvmlDevice_t device, int capability,
+					   unsigned int *result)
 {
 	struct wire_request req = { .op = WIRE_CARD_GET_CAP, .arg = (uint32_t)capability };
 
@@ -307,7 +310,8 @@ nvmlReturn_t nvmlDeviceSetVgpuCapabilities(nvmlDevice_t device, int capability, 
 	return lib_call_card(device, &req, &rep);
 }
 
-nvmlReturn_t nvmlDeviceGetVgpuHeterogeneousMode(nvmlDevice_t device, nvmlVgpuHeterogeneousMode_t *mode)
+nvmlReturn_t nvmlDeviceGetVgpuHeterogeneousMode(nvmlDevice_t device,
+						nvmlVgpuHeterogeneousMode_t *mode)
 {
 	struct wire_request req = { .op = WIRE_CARD_GET_MODE };
 	int r;

@@ -13,7 +13,7 @@
 
 struct nvmlEventSet_st {
 	bool used;
-	bool ended; /* freed, or the session is over, while a call on it is under way */
+	bool ended;	/* freed, or the session is over, while a call on it is under way */
 	unsigned users; /* calls under way */
 	int sock;
 	uint32_t seq;

@@ -101,7 +101,8 @@ nvmlReturn_t nvmlVgpuInstanceGetLicenseStatus(nvmlVgpuInstance_t inst, unsigned 
 	return get_number(inst, WIRE_INSTANCE_LICENSE, licensed);
 }
 
-nvmlReturn_t nvmlVgpuInstanceGetPlacementId(nvmlVgpuInstance_t inst, nvmlVgpuPlacementId_t *placement)
+nvmlReturn_t nvmlVgpuInstanceGetPlacementId(nvmlVgpuInstance_t inst,
+					    nvmlVgpuPlacementId_t *placement)
 {
 	int r;
 
@@ -115,7 +116,8 @@ nvmlReturn_t nvmlVgpuInstanceGetPlacementId(nvmlVgpuInstance_t inst, nvmlVgpuPla
 	return get_number(inst, WIRE_INSTANCE_PLACEMENT, &placement->placementId);
 }
 
-nvmlReturn_t nvmlVgpuInstanceGetRuntimeStateSize(nvmlVgpuInstance_t inst, nvmlVgpuRuntimeState_t *state)
+nvmlReturn_t nvmlVgpuInstanceGetRuntimeStateSize(nvmlVgpuInstance_t inst,
+						 nvmlVgpuRuntimeState_t *state)
 {
 	struct wire_request req = { .op = WIRE_INSTANCE_STATE_SIZE, .instance = inst };
 	int r;

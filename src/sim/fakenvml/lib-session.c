@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NSEC_PER_SEC INT64_C(1000000000)
+#define NSEC_PER_SEC	   INT64_C(1000000000)
 #define OVERSLEPT_MAX_NSEC INT64_C(2000000)
 
 static struct {
@@ -32,13 +32,13 @@ static struct {
 
 struct nvmlDevice_st lib_cards[WIRE_MAX_CARDS];
 
-/* The simulator's installer writes the version of the simulated driver over what follows the mark. */
+/* The simulator's installer writes the simulated driver's version over what follows the mark. */
 #define VERSION_MARK "fakenvml version: "
 static volatile const char version_text[sizeof(VERSION_MARK) - 1 + 80] = VERSION_MARK "unknown";
 
 static void forget_in_child(void)
 {
-	/* The parent goes on using the connection; the descriptors of the nodes are the child's too. */
+	/* The parent goes on using the connection; the nodes' descriptors are the child's too. */
 	pthread_mutex_init(&session.lock, NULL);
 	if (session.sock >= 0)
 		close(session.sock);
@@ -53,7 +53,8 @@ __attribute__((constructor)) static void find_root(void)
 	char *slash;
 
 	pthread_atfork(NULL, NULL, forget_in_child);
-	if (!dladdr(&session, &info) || !info.dli_fname || !realpath(info.dli_fname, session.root)) {
+	if (!dladdr(&session, &info) || !info.dli_fname ||
+	    !realpath(info.dli_fname, session.root)) {
 		session.root[0] = '\0';
 		return;
 	}
@@ -71,7 +72,7 @@ int lib_connect(void)
 
 	if (!session.root[0])
 		return -1;
-	/* By way of the folder's descriptor: the path itself may be too long for a socket address. */
+	/* By way of the folder's descriptor: the path may be too long for a socket address. */
 	dir = open(session.root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return -1;
@@ -195,8 +196,8 @@ static int start_session(unsigned int flags)
 
 static int init(unsigned int flags)
 {
-	const unsigned int known =
-		NVML_INIT_FLAG_NO_GPUS | NVML_INIT_FLAG_NO_ATTACH | NVML_INIT_FLAG_FORCE_INIT;
+	const unsigned int known = NVML_INIT_FLAG_NO_GPUS | NVML_INIT_FLAG_NO_ATTACH |
+				   NVML_INIT_FLAG_FORCE_INIT;
 	int r = NVML_SUCCESS;
 
 	if (flags & ~known)

@@ -96,7 +96,8 @@ static int get_slice_call(const void *argument)
 	return r ? r : NVML_ERROR_NOT_SUPPORTED;
 }
 
-nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id, nvmlGpuInstance_t *gi)
+nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id,
+					  nvmlGpuInstance_t *gi)
 {
 	struct wire_request req = { .op = WIRE_CARD_MIG_MODE };
 	struct wire_reply rep;

@@ -140,9 +140,12 @@ nvmlReturn_t nvmlVgpuTypeGetMaxInstancesPerGpuInstance(nvmlVgpuTypeMaxInstance_t
 	return get_number(max->vgpuTypeId, WIRE_TYPE_PER_GI, &max->maxInstancePerGI);
 }
 
-nvmlReturn_t nvmlVgpuTypeGetCapabilities(nvmlVgpuTypeId_t type, int capability, unsigned int *result)
+nvmlReturn_t nvmlVgpuTypeGetCapabilities(nvmlVgpuTypeId_t type, int capability,
+					 unsigned int *result)
 {
-	struct wire_request req = { .op = WIRE_TYPE_CAP, .type = type, .arg = (uint32_t)capability };
+	struct wire_request req = { .op = WIRE_TYPE_CAP,
+				    .type = type,
+				    .arg = (uint32_t)capability };
 
 	if (!result)
 		return NVML_ERROR_INVALID_ARGUMENT;
@@ -152,7 +155,9 @@ nvmlReturn_t nvmlVgpuTypeGetCapabilities(nvmlVgpuTypeId_t type, int capability, 
 nvmlReturn_t nvmlVgpuTypeGetDeviceID(nvmlVgpuTypeId_t type, unsigned long long *device_id,
 				     unsigned long long *subsystem_id)
 {
-	struct wire_request req = { .op = WIRE_TYPE_NUMBER, .type = type, .arg = WIRE_TYPE_PCI_IDS };
+	struct wire_request req = { .op = WIRE_TYPE_NUMBER,
+				    .type = type,
+				    .arg = WIRE_TYPE_PCI_IDS };
 	struct wire_reply rep;
 	int r;
 
@@ -201,7 +206,7 @@ nvmlReturn_t nvmlVgpuTypeGetBAR1Info(nvmlVgpuTypeId_t type, nvmlVgpuTypeBar1Info
 
 /* --- placements ------------------------------------------------------------------------------ */
 
-/* The old list has no capacity: its caller has room for all, or is overrun, as with the real one. */
+/* The old list has no capacity: its caller has room for all or is overrun, as in the real one. */
 static int put_list_v1(const struct wire_reply *rep, nvmlVgpuPlacementList_v1_t *list)
 {
 	for (uint32_t i = 0; i < rep->n_ids; i++)

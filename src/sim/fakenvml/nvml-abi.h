@@ -84,7 +84,8 @@ typedef struct {
 typedef struct {
 	unsigned int version, placementSize, count;
 	unsigned int *placementIds;
-	unsigned int mode; /* 0 heterogeneous, 1 homogeneous: the other way round than the GPU's mode */
+	unsigned int
+		mode; /* 0 heterogeneous, 1 homogeneous: the other way round than the GPU's mode */
 } nvmlVgpuPlacementList_v2_t;
 
 typedef struct {
@@ -138,7 +139,8 @@ _Static_assert(offsetof(nvmlVgpuLicenseExpiry_t, status) == 14, "ABI");
 _Static_assert(sizeof(nvmlVgpuLicenseInfo_t) == 24, "ABI");
 _Static_assert(offsetof(nvmlVgpuLicenseInfo_t, licenseExpiry) == 4, "ABI");
 _Static_assert(offsetof(nvmlVgpuLicenseInfo_t, currentState) == 20, "ABI");
-_Static_assert(sizeof(nvmlEventData_t) == 32 && offsetof(nvmlEventData_t, gpuInstanceId) == 24, "ABI");
+_Static_assert(sizeof(nvmlEventData_t) == 32 && offsetof(nvmlEventData_t, gpuInstanceId) == 24,
+	       "ABI");
 
 /* Start, end, errors, the driver as a whole. */
 NVML_API nvmlReturn_t nvmlInit(void);
@@ -148,7 +150,8 @@ NVML_API nvmlReturn_t nvmlShutdown(void);
 NVML_API const char *nvmlErrorString(nvmlReturn_t result);
 NVML_API nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length);
 NVML_API nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length);
-NVML_API nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t *info, unsigned int length);
+NVML_API nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t *info,
+						unsigned int length);
 NVML_API nvmlReturn_t nvmlGetVgpuDriverCapabilities(int capability, unsigned int *result);
 
 /* Devices. The names without a suffix have the same signature and are kept for old callers. */
@@ -171,7 +174,8 @@ NVML_API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *cu
 					   unsigned int *pending);
 NVML_API nvmlReturn_t nvmlDeviceGetVgpuCapabilities(nvmlDevice_t device, int capability,
 						    unsigned int *result);
-NVML_API nvmlReturn_t nvmlDeviceSetVgpuCapabilities(nvmlDevice_t device, int capability, int enable);
+NVML_API nvmlReturn_t nvmlDeviceSetVgpuCapabilities(nvmlDevice_t device, int capability,
+						    int enable);
 
 /* Types. */
 NVML_API nvmlReturn_t nvmlDeviceGetSupportedVgpus(nvmlDevice_t device, unsigned int *count,
@@ -181,7 +185,8 @@ NVML_API nvmlReturn_t nvmlDeviceGetCreatableVgpus(nvmlDevice_t device, unsigned 
 NVML_API nvmlReturn_t nvmlVgpuTypeGetName(nvmlVgpuTypeId_t type, char *name, unsigned int *size);
 NVML_API nvmlReturn_t nvmlVgpuTypeGetClass(nvmlVgpuTypeId_t type, char *text, unsigned int *size);
 NVML_API nvmlReturn_t nvmlVgpuTypeGetLicense(nvmlVgpuTypeId_t type, char *text, unsigned int size);
-NVML_API nvmlReturn_t nvmlVgpuTypeGetFramebufferSize(nvmlVgpuTypeId_t type, unsigned long long *bytes);
+NVML_API nvmlReturn_t nvmlVgpuTypeGetFramebufferSize(nvmlVgpuTypeId_t type,
+						     unsigned long long *bytes);
 NVML_API nvmlReturn_t nvmlVgpuTypeGetMaxInstances(nvmlDevice_t device, nvmlVgpuTypeId_t type,
 						  unsigned int *max);
 NVML_API nvmlReturn_t nvmlVgpuTypeGetMaxInstancesPerVm(nvmlVgpuTypeId_t type, unsigned int *max);
@@ -197,7 +202,8 @@ NVML_API nvmlReturn_t nvmlVgpuTypeGetResolution(nvmlVgpuTypeId_t type, unsigned 
 NVML_API nvmlReturn_t nvmlVgpuTypeGetGpuInstanceProfileId(nvmlVgpuTypeId_t type, unsigned int *id);
 NVML_API nvmlReturn_t nvmlVgpuTypeGetBAR1Info(nvmlVgpuTypeId_t type, nvmlVgpuTypeBar1Info_t *info);
 NVML_API nvmlReturn_t nvmlVgpuTypeGetGspHeapSize(nvmlVgpuTypeId_t type, unsigned long long *bytes);
-NVML_API nvmlReturn_t nvmlVgpuTypeGetFbReservation(nvmlVgpuTypeId_t type, unsigned long long *bytes);
+NVML_API nvmlReturn_t nvmlVgpuTypeGetFbReservation(nvmlVgpuTypeId_t type,
+						   unsigned long long *bytes);
 
 /* Placements. The list is a v1 or a v2, as its version says. */
 NVML_API nvmlReturn_t nvmlDeviceGetVgpuHeterogeneousMode(nvmlDevice_t device,
@@ -214,11 +220,12 @@ NVML_API nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned
 						   nvmlGpuInstance_t *gi);
 NVML_API nvmlReturn_t nvmlGpuInstanceGetCreatableVgpus(nvmlGpuInstance_t gi, void *info);
 NVML_API nvmlReturn_t nvmlGpuInstanceGetActiveVgpus(nvmlGpuInstance_t gi, void *info);
-NVML_API nvmlReturn_t nvmlGpuInstanceGetVgpuTypeCreatablePlacements(nvmlGpuInstance_t gi, void *info);
+NVML_API nvmlReturn_t nvmlGpuInstanceGetVgpuTypeCreatablePlacements(nvmlGpuInstance_t gi,
+								    void *info);
 NVML_API nvmlReturn_t nvmlGpuInstanceGetVgpuHeterogeneousMode(nvmlGpuInstance_t gi,
 							      nvmlVgpuHeterogeneousMode_t *mode);
-NVML_API nvmlReturn_t nvmlGpuInstanceSetVgpuHeterogeneousMode(nvmlGpuInstance_t gi,
-							      const nvmlVgpuHeterogeneousMode_t *mode);
+NVML_API nvmlReturn_t nvmlGpuInstanceSetVgpuHeterogeneousMode(
+	nvmlGpuInstance_t gi, const nvmlVgpuHeterogeneousMode_t *mode);
 
 /* Active vGPUs. */
 NVML_API nvmlReturn_t nvmlDeviceGetActiveVgpus(nvmlDevice_t device, unsigned int *count,
@@ -226,22 +233,26 @@ NVML_API nvmlReturn_t nvmlDeviceGetActiveVgpus(nvmlDevice_t device, unsigned int
 NVML_API nvmlReturn_t nvmlVgpuInstanceGetType(nvmlVgpuInstance_t inst, nvmlVgpuTypeId_t *type);
 NVML_API nvmlReturn_t nvmlVgpuInstanceGetVmID(nvmlVgpuInstance_t inst, char *id, unsigned int size,
 					      int *id_type);
-NVML_API nvmlReturn_t nvmlVgpuInstanceGetUUID(nvmlVgpuInstance_t inst, char *uuid, unsigned int size);
+NVML_API nvmlReturn_t nvmlVgpuInstanceGetUUID(nvmlVgpuInstance_t inst, char *uuid,
+					      unsigned int size);
 NVML_API nvmlReturn_t nvmlVgpuInstanceGetMdevUUID(nvmlVgpuInstance_t inst, char *uuid,
 						  unsigned int size);
-NVML_API nvmlReturn_t nvmlVgpuInstanceGetFbUsage(nvmlVgpuInstance_t inst, unsigned long long *bytes);
+NVML_API nvmlReturn_t nvmlVgpuInstanceGetFbUsage(nvmlVgpuInstance_t inst,
+						 unsigned long long *bytes);
 NVML_API nvmlReturn_t nvmlVgpuInstanceGetGpuPciId(nvmlVgpuInstance_t inst, char *pci,
 						  unsigned int *length);
 NVML_API nvmlReturn_t nvmlVgpuInstanceGetVmDriverVersion(nvmlVgpuInstance_t inst, char *version,
 							 unsigned int length);
 NVML_API nvmlReturn_t nvmlVgpuInstanceGetLicenseInfo_v2(nvmlVgpuInstance_t inst,
 							nvmlVgpuLicenseInfo_t *info);
-NVML_API nvmlReturn_t nvmlVgpuInstanceGetLicenseStatus(nvmlVgpuInstance_t inst, unsigned int *licensed);
+NVML_API nvmlReturn_t nvmlVgpuInstanceGetLicenseStatus(nvmlVgpuInstance_t inst,
+						       unsigned int *licensed);
 NVML_API nvmlReturn_t nvmlVgpuInstanceGetPlacementId(nvmlVgpuInstance_t inst,
 						     nvmlVgpuPlacementId_t *placement);
 NVML_API nvmlReturn_t nvmlVgpuInstanceGetRuntimeStateSize(nvmlVgpuInstance_t inst,
 							  nvmlVgpuRuntimeState_t *state);
-NVML_API nvmlReturn_t nvmlVgpuInstanceGetFrameRateLimit(nvmlVgpuInstance_t inst, unsigned int *limit);
+NVML_API nvmlReturn_t nvmlVgpuInstanceGetFrameRateLimit(nvmlVgpuInstance_t inst,
+							unsigned int *limit);
 NVML_API nvmlReturn_t nvmlVgpuInstanceGetEccMode(nvmlVgpuInstance_t inst, unsigned int *mode);
 NVML_API nvmlReturn_t nvmlVgpuInstanceGetGpuInstanceId(nvmlVgpuInstance_t inst, unsigned int *id);
 
@@ -249,7 +260,8 @@ NVML_API nvmlReturn_t nvmlVgpuInstanceGetGpuInstanceId(nvmlVgpuInstance_t inst, 
 NVML_API nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set);
 NVML_API nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types,
 					       nvmlEventSet_t set);
-NVML_API nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *types);
+NVML_API nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device,
+						       unsigned long long *types);
 NVML_API nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data,
 					  unsigned int timeout_msec);
 NVML_API nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set);

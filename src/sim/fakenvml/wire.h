@@ -12,62 +12,62 @@
 
 #include "base/macro.h"
 
-#define WIRE_MAGIC UINT32_C(0x4c4d564e) /* "NVML" */
-#define WIRE_VERSION 1
+#define WIRE_MAGIC	 UINT32_C(0x4c4d564e) /* "NVML" */
+#define WIRE_VERSION	 1
 #define WIRE_SOCKET_NAME "nvml.sock"
-#define WIRE_MAX_CARDS 32
-#define WIRE_MAX_IDS 128 /* types per GPU from driver 580 on; placements and vGPUs are fewer */
-#define WIRE_MAX_TEXT (WIRE_MAX_IDS * 4)
+#define WIRE_MAX_CARDS	 32
+#define WIRE_MAX_IDS	 128 /* types per GPU from driver 580 on; placements and vGPUs are fewer */
+#define WIRE_MAX_TEXT	 (WIRE_MAX_IDS * 4)
 
 enum wire_op {
-	WIRE_INIT = 1,          /* arg: flags; num[0]: how many /dev/nvidiaN there are */
+	WIRE_INIT = 1, /* arg: flags; num[0]: how many /dev/nvidiaN there are */
 	WIRE_SHUTDOWN,
-	WIRE_DRIVER_VERSION,    /* text */
-	WIRE_DRIVER_BRANCH,     /* text */
-	WIRE_COUNT,             /* num[0] */
-	WIRE_CARD_BY_INDEX,     /* arg: index; num[0]: card */
-	WIRE_CARD_BY_BUS,       /* wide: domain << 16 | bus << 8 | device << 3 | function; num[0] */
-	WIRE_CARD_INDEX,        /* card; num[0] */
-	WIRE_CARD_MINOR,        /* card; num[0]: N of /dev/nvidiaN */
-	WIRE_CARD_NAME,         /* card; text */
-	WIRE_CARD_UUID,         /* card; text */
-	WIRE_CARD_PCI,          /* card; num: domain, bus << 8 | device, device id, subsystem id */
-	WIRE_CARD_MEMORY,       /* card; num: total, reserved, free, used in bytes */
-	WIRE_CARD_VIRT_MODE,    /* card; num[0] */
-	WIRE_CARD_HOST_MODE,    /* card; num[0] */
-	WIRE_CARD_MIG_MODE,     /* card; num[0] current, num[1] pending */
-	WIRE_CARD_GET_CAP,      /* card, arg: capability; num[0] */
-	WIRE_CARD_SET_CAP,      /* card, arg: capability, arg2: 0 or 1, wide: 1 if the caller is root */
-	WIRE_DRIVER_CAP,        /* arg: capability; num[0] */
-	WIRE_CARD_SUPPORTED,    /* card; ids */
-	WIRE_CARD_CREATABLE,    /* card; ids */
-	WIRE_CARD_ACTIVE,       /* card; ids */
-	WIRE_CARD_GET_MODE,     /* card; num[0]: 1 is mixed-size */
-	WIRE_CARD_SET_MODE,     /* card, arg: mode, wide: 1 if the caller is root */
-	WIRE_CARD_PLACEABLE,    /* card, type, arg: list mode, arg2: struct version; ids, num[0]: size */
-	WIRE_CARD_PLACEMENTS,   /* the same, of the static geometry */
-	WIRE_CARD_MAX_INSTANCES, /* card, type; num[0] */
-	WIRE_TYPE_NAME,         /* type; text */
-	WIRE_TYPE_CLASS,        /* type; text */
-	WIRE_TYPE_LICENSE,      /* type; text */
-	WIRE_TYPE_NUMBER,       /* type, arg: enum wire_type_number; num[0], num[1] */
-	WIRE_TYPE_CAP,          /* type, arg: capability; num[0] */
-	WIRE_INSTANCE_TYPE,     /* instance; num[0] */
-	WIRE_INSTANCE_VM_ID,    /* instance; text, num[0]: kind of id */
-	WIRE_INSTANCE_UUID,     /* instance; text */
-	WIRE_INSTANCE_MDEV,     /* instance; text */
-	WIRE_INSTANCE_FB_USED,  /* instance; num[0] in bytes */
-	WIRE_INSTANCE_PCI,      /* instance; text */
-	WIRE_INSTANCE_DRIVER,   /* instance; text */
-	WIRE_INSTANCE_LICENSE,  /* instance; num[0]: licensed, num[1]: state */
-	WIRE_INSTANCE_PLACEMENT, /* instance; num[0] */
+	WIRE_DRIVER_VERSION, /* text */
+	WIRE_DRIVER_BRANCH,  /* text */
+	WIRE_COUNT,	     /* num[0] */
+	WIRE_CARD_BY_INDEX,  /* arg: index; num[0]: card */
+	WIRE_CARD_BY_BUS,    /* wide: domain << 16 | bus << 8 | device << 3 | function; num[0] */
+	WIRE_CARD_INDEX,     /* card; num[0] */
+	WIRE_CARD_MINOR,     /* card; num[0]: N of /dev/nvidiaN */
+	WIRE_CARD_NAME,	     /* card; text */
+	WIRE_CARD_UUID,	     /* card; text */
+	WIRE_CARD_PCI,	     /* card; num: domain, bus << 8 | device, device id, subsystem id */
+	WIRE_CARD_MEMORY,    /* card; num: total, reserved, free, used in bytes */
+	WIRE_CARD_VIRT_MODE, /* card; num[0] */
+	WIRE_CARD_HOST_MODE, /* card; num[0] */
+	WIRE_CARD_MIG_MODE,  /* card; num[0] current, num[1] pending */
+	WIRE_CARD_GET_CAP,   /* card, arg: capability; num[0] */
+	WIRE_CARD_SET_CAP, /* card, arg: capability, arg2: 0 or 1, wide: 1 if the caller is root */
+	WIRE_DRIVER_CAP,   /* arg: capability; num[0] */
+	WIRE_CARD_SUPPORTED,  /* card; ids */
+	WIRE_CARD_CREATABLE,  /* card; ids */
+	WIRE_CARD_ACTIVE,     /* card; ids */
+	WIRE_CARD_GET_MODE,   /* card; num[0]: 1 is mixed-size */
+	WIRE_CARD_SET_MODE,   /* card, arg: mode, wide: 1 if the caller is root */
+	WIRE_CARD_PLACEABLE,  /* card, type, arg: mode, arg2: struct version; ids, num[0]: size */
+	WIRE_CARD_PLACEMENTS, /* the same, of the static geometry */
+	WIRE_CARD_MAX_INSTANCES,  /* card, type; num[0] */
+	WIRE_TYPE_NAME,		  /* type; text */
+	WIRE_TYPE_CLASS,	  /* type; text */
+	WIRE_TYPE_LICENSE,	  /* type; text */
+	WIRE_TYPE_NUMBER,	  /* type, arg: enum wire_type_number; num[0], num[1] */
+	WIRE_TYPE_CAP,		  /* type, arg: capability; num[0] */
+	WIRE_INSTANCE_TYPE,	  /* instance; num[0] */
+	WIRE_INSTANCE_VM_ID,	  /* instance; text, num[0]: kind of id */
+	WIRE_INSTANCE_UUID,	  /* instance; text */
+	WIRE_INSTANCE_MDEV,	  /* instance; text */
+	WIRE_INSTANCE_FB_USED,	  /* instance; num[0] in bytes */
+	WIRE_INSTANCE_PCI,	  /* instance; text */
+	WIRE_INSTANCE_DRIVER,	  /* instance; text */
+	WIRE_INSTANCE_LICENSE,	  /* instance; num[0]: licensed, num[1]: state */
+	WIRE_INSTANCE_PLACEMENT,  /* instance; num[0] */
 	WIRE_INSTANCE_STATE_SIZE, /* instance; num[0] in bytes */
-	WIRE_INSTANCE_RATE,     /* instance; num[0] frames per second */
-	WIRE_INSTANCE_ECC,      /* instance; num[0] */
-	WIRE_INSTANCE_GI,       /* instance; num[0] */
-	WIRE_EVENT_TYPES,       /* card; num[0]: mask */
-	WIRE_EVENT_REGISTER,    /* card, wide: mask */
-	WIRE_EVENT_WAIT,        /* arg: ms; num: card, type, data, GPU and compute instance in halves */
+	WIRE_INSTANCE_RATE,	  /* instance; num[0] frames per second */
+	WIRE_INSTANCE_ECC,	  /* instance; num[0] */
+	WIRE_INSTANCE_GI,	  /* instance; num[0] */
+	WIRE_EVENT_TYPES,	  /* card; num[0]: mask */
+	WIRE_EVENT_REGISTER,	  /* card, wide: mask */
+	WIRE_EVENT_WAIT, /* arg: ms; num: card, type, data, GPU and compute instance in halves */
 	WIRE_OP_END,
 };
 
@@ -75,14 +75,14 @@ enum wire_type_number {
 	WIRE_TYPE_FRAMEBUFFER = 1, /* bytes */
 	WIRE_TYPE_PER_VM,
 	WIRE_TYPE_PER_GI,
-	WIRE_TYPE_PCI_IDS,        /* num[0] device, num[1] subsystem */
+	WIRE_TYPE_PCI_IDS, /* num[0] device, num[1] subsystem */
 	WIRE_TYPE_RATE,
 	WIRE_TYPE_HEADS,
-	WIRE_TYPE_RESOLUTION,     /* num[0] x, num[1] y; arg2: head */
+	WIRE_TYPE_RESOLUTION, /* num[0] x, num[1] y; arg2: head */
 	WIRE_TYPE_GI_PROFILE,
 	WIRE_TYPE_BAR1_MB,
-	WIRE_TYPE_GSP_HEAP,       /* bytes */
-	WIRE_TYPE_FB_RESERVED,    /* bytes */
+	WIRE_TYPE_GSP_HEAP,    /* bytes */
+	WIRE_TYPE_FB_RESERVED, /* bytes */
 };
 
 struct wire_request {
