@@ -6,6 +6,9 @@
  * within the time limit has the helper killed; every outstanding operation then ends in
  * -E_DRIVER_STUCK, and the card is STUCK until the dead helper has let go of the lock, however long
  * its write hangs in the driver. The same holds when a helper of an earlier berthd still has the lock.
+ * A helper that ends by itself is started again, less and less often; what it had in hand ends in
+ * -ECONNRESET (nothing of it can land late: all its threads are gone). Three such ends in a row make
+ * the card STUCK too.
  * All functions run in the loop of `event`.
  */
 #pragma once
@@ -51,6 +54,8 @@ pid_t card_client_pid(const struct card_client *c);
 typedef void (*card_done_fn)(const struct card_reply *reply, void *userdata);
 
 /* `request->version` and `id` are filled in. While STARTING operations wait (their time runs); while
- * STUCK: -E_DRIVER_STUCK at once. `done` runs later from the loop, exactly once. */
+ * STUCK: -E_DRIVER_STUCK at once. After 0 `done` runs later from the loop, exactly once; after an
+ * error never. The time of a CONFIGURE begins anew when one in front of it is answered, since they
+ * run one after another. -EAGAIN above CARD_OUTSTANDING_MAX operations. */
 int card_client_submit(struct card_client *c, const struct card_request *request, card_done_fn done,
 		       void *userdata) _must_check_;

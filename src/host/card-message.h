@@ -13,6 +13,13 @@
 #define CARD_MESSAGE_VERSION 1
 #define CARD_VFS_MAX 64 /* more VFs per PF are impossible (RM's 64-bit mask) */
 #define CARD_TEXT_MAX 160
+#define CARD_OUTSTANDING_MAX 256 /* requests of one card that are not answered yet */
+
+/* The first message of a helper. With a lock_error it ends right after it. */
+struct card_hello {
+	uint32_t version;
+	int32_t lock_error; /* 0: ready; -EWOULDBLOCK: another helper holds the lock; -errno */
+};
 
 enum card_op {
 	CARD_OP_READ = 1,  /* current type and placement of each VF named */
@@ -42,9 +49,12 @@ enum card_open {
 /* How far a CONFIGURE or RELEASE came. */
 enum card_step {
 	CARD_STEP_DONE,
-	CARD_STEP_BEFORE,    /* CONFIGURE: the VF had a type already, or could not be read: nothing written */
-	CARD_STEP_SCAN,	     /* RELEASE: open or unknown: nothing written */
-	CARD_STEP_CHANGED,   /* RELEASE: another type than expected stands there: nothing written */
+	/* Nothing of ours was written: the VF could not be read (-ENOENT, -ENODEV: it is gone or not
+	 * bound to the driver), (CONFIGURE, -EEXIST) somebody else's type stands there, or no helper
+	 * ever had the request. */
+	CARD_STEP_BEFORE,
+	CARD_STEP_SCAN,	     /* RELEASE: open (-EBUSY) or unknown (-EAGAIN): nothing written */
+	CARD_STEP_CHANGED,   /* RELEASE: another type than expected stands there (-ESTALE): nothing written */
 	CARD_STEP_WRITE,     /* the write failed */
 	CARD_STEP_READ_BACK, /* the write was accepted but the value did not stay */
 };
@@ -55,7 +65,7 @@ struct card_vf_state {
 	uint32_t type_id;	/* 0: free */
 	uint16_t placement_id;	/* PLACEMENT_NONE: none or not readable (before 570: no such file) */
 	bool has_placement_file;
-	enum card_open open;	/* after SCAN and RELEASE */
+	enum card_open open;	/* after SCAN, and after a RELEASE that came to its scan */
 };
 
 struct card_reply {
@@ -79,3 +89,12 @@ struct card_reply {
 	uint32_t bad_lines;
 	struct profile_list types; /* last: only the used part is sent */
 };
+
+/* Bytes of a reply on the wire: all of it but the unused types. */
+size_t card_reply_size(const struct card_reply *reply);
+/* Whether a received message of `len` bytes is one: version, counts and texts within their limits.
+ * -EBADMSG otherwise. */
+int card_reply_check(const struct card_reply *reply, size_t len) _must_check_;
+int card_request_check(const struct card_request *request, size_t len) _must_check_;
+
+const char *card_op_name(enum card_op op); /* "read", "configure"... */
