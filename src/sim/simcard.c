@@ -14,6 +14,7 @@
 #include "base/str.h"
 
 #define FIRST_GROUP 20
+#define SRIOV_LATENCY_MS 200 /* the real script takes seconds; long enough to be noticed */
 
 /* Bus numbers of the usual slots; more cards repeat them in the next PCI domain. */
 static const uint8_t slot_buses[] = { 0x41, 0x81, 0xc1, 0x01, 0x21, 0x61, 0xa1, 0xe1,
@@ -214,8 +215,10 @@ int sim_new(const struct sim_config *config, struct sim **ret, struct error *err
 		return r;
 	}
 	sim->faults.value[SIM_FAULT_NVML_LATENCY_MS] = config->nvml_latency_ms;
-	for (uint32_t i = 0; i < sim->card_count; i++)
+	for (uint32_t i = 0; i < sim->card_count; i++) {
 		sim->cards[i].faults.value[SIM_FAULT_NVML_LATENCY_MS] = config->nvml_latency_ms;
+		sim->cards[i].faults.value[SIM_FAULT_SRIOV_LATENCY_MS] = SRIOV_LATENCY_MS;
+	}
 	*ret = sim;
 	return 0;
 }
@@ -341,6 +344,12 @@ void sim_card_restore(struct sim_card *card)
 	reset_functions(card);
 	if (card->mode == SIM_MODE_MIG)
 		setup_gis(card);
+}
+
+void sim_vf_set_hidden(struct sim_vf *vf, bool hidden)
+{
+	reset_vf(vf);
+	vf->hidden = hidden;
 }
 
 int sim_vf_rebind(struct sim_vf *vf, const char *driver)

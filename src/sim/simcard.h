@@ -271,6 +271,8 @@ const char *sim_card_sriov_blocked(const struct sim_card *card);
 void sim_card_set_sriov(struct sim_card *card, bool on);
 void sim_card_remove(struct sim_card *card);
 void sim_card_restore(struct sim_card *card);
+/* One VF alone off the bus, or back and free. */
+void sim_vf_set_hidden(struct sim_vf *vf, bool hidden);
 /* Bind to "vfio-pci" or back to "nvidia". */
 int sim_vf_rebind(struct sim_vf *vf, const char *driver) _must_check_;
 /* MIG layout: replaces the GPU instances. -EBUSY while one is used, -EINVAL for a layout that does
