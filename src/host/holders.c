@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host/holders.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/capability.h>
@@ -13,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "host/listing.h"
 
 /* What identifies an open file: a device number, or a file system and inode. */
 struct file_key {
@@ -37,35 +37,6 @@ struct scan {
 	int proc_fd;
 	pid_t self; /* our pid as this proc numbers it */
 };
-
-/* Directory entries in one buffer: opendir(3) would allocate 32 KiB for each process. */
-struct listing {
-	int fd;
-	ssize_t len;
-	ssize_t pos;
-	char data[8192] __attribute__((aligned(8)));
-};
-
-/* The next name but "." and ".."; NULL at the end (*ret_error 0) or on an error. */
-static const char *listing_next(struct listing *l, int *ret_error)
-{
-	for (;;) {
-		struct dirent64 *e;
-
-		if (l->pos >= l->len) {
-			l->len = getdents64(l->fd, l->data, sizeof l->data);
-			l->pos = 0;
-			if (l->len <= 0) {
-				*ret_error = l->len < 0 ? -errno : 0;
-				return NULL;
-			}
-		}
-		e = (struct dirent64 *)(void *)(l->data + l->pos);
-		l->pos += e->d_reclen;
-		if (e->d_name[0] != '.')
-			return e->d_name;
-	}
-}
 
 /* Never asks a file server: behind a descriptor of another process may be a hung NFS or FUSE mount,
  * and a stat of it would hang with it. What the kernel has cached of an open file is enough. */
@@ -105,7 +76,7 @@ static void add_node(struct scan *s, unsigned vf, const char *path)
 /* Name of the VF's entry in vfio-dev/ ("vfio12"); -ENOENT when it has none. */
 static int vfio_device_name(const char *folder, char *ret, size_t size)
 {
-	struct listing l = { .fd = -1 };
+	struct listing l;
 	_close_ int fd = -1;
 	const char *name;
 	int r;
@@ -113,7 +84,7 @@ static int vfio_device_name(const char *folder, char *ret, size_t size)
 	fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	l.fd = fd;
+	listing_init(&l, fd);
 	while ((name = listing_next(&l, &r)))
 		if (str_starts_with(name, "vfio"))
 			return str_copy(ret, size, name);
@@ -193,7 +164,7 @@ static bool is_hidden(int dir_fd, const char *name)
 /* One folder of descriptors. Returns how many entries it had; -errno when it could not be listed. */
 static int scan_fds(struct scan *s, const char *path, const char *pid, bool own)
 {
-	struct listing l = { .fd = -1 };
+	struct listing l;
 	_close_ int fd = -1;
 	const char *name;
 	int count = 0, r;
@@ -201,7 +172,7 @@ static int scan_fds(struct scan *s, const char *path, const char *pid, bool own)
 	fd = openat(s->proc_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	l.fd = fd;
+	listing_init(&l, fd);
 	while ((name = listing_next(&l, &r))) {
 		struct file_key key;
 		int e = file_key_of(fd, name, &key);
@@ -232,7 +203,7 @@ static bool has_other_threads(const struct scan *s, const char *pid)
 
 static int scan_threads(struct scan *s, const char *pid)
 {
-	struct listing l = { .fd = -1 };
+	struct listing l;
 	_close_ int fd = -1;
 	char path[96];
 	const char *tid;
@@ -242,7 +213,7 @@ static int scan_threads(struct scan *s, const char *pid)
 	fd = openat(s->proc_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	l.fd = fd;
+	listing_init(&l, fd);
 	while ((tid = listing_next(&l, &r))) {
 		snprintf(path, sizeof path, "%.20s/task/%.20s/fd", pid, tid);
 		if (scan_fds(s, path, pid, false) > 0)
@@ -281,10 +252,11 @@ static int scan_process(struct scan *s, const char *pid)
 
 static int scan_processes(struct scan *s, struct error *err)
 {
-	struct listing l = { .fd = s->proc_fd };
+	struct listing l;
 	const char *pid;
 	int r;
 
+	listing_init(&l, s->proc_fd);
 	while ((pid = listing_next(&l, &r))) {
 		if (pid[0] < '0' || pid[0] > '9')
 			continue;

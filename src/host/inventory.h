@@ -45,9 +45,15 @@ struct inventory_card {
 	char reason[INVENTORY_REASON_MAX]; /* what could not be read of the card */
 };
 
+/*
+ * The framework is vendor VFIO where a VF shows it; else mdev where a card, a VF or the class
+ * mdev_bus shows that; else vendor VFIO where a card with SR-IOV is bound to `nvidia` (its VFs may
+ * come later; before they do, a card that will become mdev cannot be told apart); else none.
+ */
 struct inventory {
 	enum inventory_framework framework;
 	unsigned n_cards;
+	unsigned n_cards_beyond; /* above INVENTORY_CARDS_MAX: left out, the highest addresses */
 	struct inventory_card *cards; /* owned; by address; also cards without SR-IOV (passthrough) */
 };
 
