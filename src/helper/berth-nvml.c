@@ -21,7 +21,8 @@
 static void usage(FILE *f)
 {
 	fputs("Usage: berth-nvml --library PATH\n"
-	      "Asks NVML about vGPUs on behalf of berthd, which starts it with a socket at descriptor 3.\n"
+	      "Asks NVML about vGPUs on behalf of berthd, which starts it with a socket at "
+	      "descriptor 3.\n"
 	      "\n"
 	      "  --library PATH  libnvidia-ml.so.1, by path or by name\n"
 	      "  --help          this text\n"
@@ -29,7 +30,8 @@ static void usage(FILE *f)
 	      f);
 }
 
-/* Loads the library if that is still to be done. NULL, and the reason in `end`, when it cannot be. */
+/* Loads the library if that is still to be done. NULL, and the reason in `end`, when it cannot be.
+ */
 static struct nvml_session *open_session(const char *library, struct nvml_end_message *end)
 {
 	struct error err = ERROR_INIT;
@@ -61,7 +63,8 @@ static int send_message(const void *msg, size_t len)
 	return r;
 }
 
-static int answer_query(const char *library, struct nvml_session **session, const struct nvml_query *q)
+static int answer_query(const char *library, struct nvml_session **session,
+			const struct nvml_query *q)
 {
 	static struct nvml_card_message card;
 	struct nvml_end_message end;
@@ -108,7 +111,8 @@ static int serve(const char *library)
 			break;
 		if (len != sizeof query || query.kind != NVML_MESSAGE_QUERY ||
 		    query.version != NVML_MESSAGE_VERSION || query.n_cards > NVML_CARDS_MAX) {
-			log_error("channel: not a query of version %d, ending", NVML_MESSAGE_VERSION);
+			log_error("channel: not a query of version %d, ending",
+				  NVML_MESSAGE_VERSION);
 			break;
 		}
 		r = answer_query(library, &session, &query);

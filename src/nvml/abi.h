@@ -22,7 +22,7 @@ enum nvml_code {
 	NVML_CODE_NOT_FOUND = 6,
 	NVML_CODE_INSUFFICIENT_SIZE = 7,
 	NVML_CODE_DRIVER_NOT_LOADED = 9,
-	NVML_CODE_FUNCTION_NOT_FOUND = 13, /* also berth's own answer for a symbol that is missing */
+	NVML_CODE_FUNCTION_NOT_FOUND = 13,
 	NVML_CODE_GPU_IS_LOST = 15,
 	NVML_CODE_LIB_RM_VERSION_MISMATCH = 18,
 	NVML_CODE_ARGUMENT_VERSION_MISMATCH = 25,
@@ -31,8 +31,8 @@ enum nvml_code {
 };
 
 #define NVML_ABI_DRIVER_VERSION_MAX 80
-#define NVML_ABI_DEVICE_NAME_MAX 96
-#define NVML_ABI_TYPE_NAME_MAX 64
+#define NVML_ABI_DEVICE_NAME_MAX    96
+#define NVML_ABI_TYPE_NAME_MAX	    64
 
 struct nvml_device; /* opaque: nvmlDevice_t is a pointer to it */
 
@@ -51,7 +51,7 @@ struct nvml_abi_placement_id {
 };
 #define NVML_ABI_PLACEMENT_ID_VERSION 0x01000008U
 
-/* nvmlVgpuPlacementList_v1_t: count is output only, the caller cannot say how long its buffer is. */
+/* nvmlVgpuPlacementList_v1_t: count is output only, nobody says how long the buffer is. */
 struct nvml_abi_placements_v1 {
 	uint32_t version;
 	uint32_t placement_size;
@@ -70,13 +70,16 @@ struct nvml_abi_placements_v2 {
 	uint32_t mode;
 };
 #define NVML_ABI_PLACEMENTS_V2_VERSION 0x02000020U
-#define NVML_ABI_PLACEMENTS_MIXED 0U
+#define NVML_ABI_PLACEMENTS_MIXED      0U
 
 #if UINTPTR_MAX == UINT64_MAX
 static_assert(sizeof(struct nvml_abi_mode) == (NVML_ABI_MODE_VERSION & 0xffffff), "size");
-static_assert(sizeof(struct nvml_abi_placement_id) == (NVML_ABI_PLACEMENT_ID_VERSION & 0xffffff), "size");
-static_assert(sizeof(struct nvml_abi_placements_v1) == (NVML_ABI_PLACEMENTS_V1_VERSION & 0xffffff), "size");
-static_assert(sizeof(struct nvml_abi_placements_v2) == (NVML_ABI_PLACEMENTS_V2_VERSION & 0xffffff), "size");
+static_assert(sizeof(struct nvml_abi_placement_id) == (NVML_ABI_PLACEMENT_ID_VERSION & 0xffffff),
+	      "size");
+static_assert(sizeof(struct nvml_abi_placements_v1) == (NVML_ABI_PLACEMENTS_V1_VERSION & 0xffffff),
+	      "size");
+static_assert(sizeof(struct nvml_abi_placements_v2) == (NVML_ABI_PLACEMENTS_V2_VERSION & 0xffffff),
+	      "size");
 static_assert(offsetof(struct nvml_abi_placements_v1, placement_size) == 4, "offset");
 static_assert(offsetof(struct nvml_abi_placements_v1, count) == 8, "offset");
 static_assert(offsetof(struct nvml_abi_placements_v1, ids) == 16, "offset");

@@ -20,7 +20,7 @@
 
 #define HELPER "berth-nvml"
 /* What a helper gets for shutting NVML down after end of file. */
-#define CLOSING_USEC (5 * USEC_PER_SEC)
+#define CLOSING_USEC	    (5 * USEC_PER_SEC)
 #define TIMER_ACCURACY_USEC (5 * USEC_PER_MSEC)
 
 enum helper_state {
@@ -48,8 +48,8 @@ struct nvml_client {
 
 	/* The query that is out. */
 	bool busy;
-	bool sent;   /* to the helper that runs now */
-	bool resent; /* the first helper had gone while it was idle */
+	bool sent;     /* to the helper that runs now */
+	bool resent;   /* the first helper had gone while it was idle */
 	bool answered; /* the answer stands and waits for `deferred` */
 	struct nvml_query query;
 	nvml_done_fn done;
@@ -60,7 +60,8 @@ struct nvml_client {
 	struct nvml_card_message *message; /* receive buffer, for either kind */
 };
 
-static_assert(sizeof(struct nvml_card_message) > sizeof(struct nvml_end_message), "one buffer serves");
+static_assert(sizeof(struct nvml_card_message) > sizeof(struct nvml_end_message),
+	      "one buffer serves");
 
 static void helper_advance(struct nvml_client *c);
 
@@ -158,10 +159,11 @@ static void helper_forget(struct nvml_client *c)
 static void describe_end(const siginfo_t *info, char *buf, size_t size)
 {
 	if (info->si_code == CLD_EXITED)
-		snprintf(buf, size, HELPER " ended in the middle of a query: exit status %d", info->si_status);
+		snprintf(buf, size, HELPER " ended in the middle of a query: exit status %d",
+			 info->si_status);
 	else
-		snprintf(buf, size, HELPER " ended in the middle of a query: signal %d (%s)", info->si_status,
-			 strsignal(info->si_status));
+		snprintf(buf, size, HELPER " ended in the middle of a query: signal %d (%s)",
+			 info->si_status, strsignal(info->si_status));
 }
 
 static void copy_card(struct nvml_card *to, const struct nvml_card *from)
@@ -254,15 +256,16 @@ static int on_channel(sd_event_source *source _unused_, int fd _unused_, uint32_
 
 		helper_kill(c);
 		if (busy) {
-			answer_set(c, NVML_REASON_ERROR, HELPER " sent a message that makes no sense");
+			answer_set(c, NVML_REASON_ERROR,
+				   HELPER " sent a message that makes no sense");
 			query_finish(c);
 		}
 	}
 	return 0;
 }
 
-static int on_helper_exit(sd_event_source *source _unused_, int fd _unused_, uint32_t events _unused_,
-		   void *userdata)
+static int on_helper_exit(sd_event_source *source _unused_, int fd _unused_,
+			  uint32_t events _unused_, void *userdata)
 {
 	struct nvml_client *c = userdata;
 	siginfo_t info = { 0 };
@@ -372,7 +375,8 @@ static void helper_advance(struct nvml_client *c)
 	if (r >= 0) {
 		c->sent = true;
 	} else if ((r == -EPIPE || r == -ECONNRESET) && !c->resent) {
-		/* It ended while it was idle, which costs no query: another one starts when it is reaped. */
+		/* It ended while it was idle, which costs no query: another one starts when it is
+		 * reaped. */
 		c->resent = true;
 		helper_close(c);
 	} else {
@@ -382,7 +386,8 @@ static void helper_advance(struct nvml_client *c)
 	}
 }
 
-int nvml_client_new(const struct nvml_client_config *config, struct nvml_client **ret, struct error *err)
+int nvml_client_new(const struct nvml_client_config *config, struct nvml_client **ret,
+		    struct error *err)
 {
 	_cleanup_(nvml_client_freep) struct nvml_client *c = calloc(1, sizeof *c);
 	int r;
@@ -396,10 +401,11 @@ int nvml_client_new(const struct nvml_client_config *config, struct nvml_client 
 	c->message = calloc(1, sizeof *c->message);
 	if (!c->library || !c->message)
 		return error_set_errno(err, ENOMEM, "NVML client");
-	r = sd_event_add_time(c->event, &c->deadline, CLOCK_MONOTONIC, 0, TIMER_ACCURACY_USEC, on_deadline, c);
+	r = sd_event_add_time(c->event, &c->deadline, CLOCK_MONOTONIC, 0, TIMER_ACCURACY_USEC,
+			      on_deadline, c);
 	if (r >= 0)
-		r = sd_event_add_time(c->event, &c->closing_timer, CLOCK_MONOTONIC, 0, TIMER_ACCURACY_USEC,
-				      on_closing, c);
+		r = sd_event_add_time(c->event, &c->closing_timer, CLOCK_MONOTONIC, 0,
+				      TIMER_ACCURACY_USEC, on_closing, c);
 	if (r >= 0)
 		r = sd_event_add_defer(c->event, &c->deferred, on_deferred, c);
 	if (r < 0)
@@ -431,8 +437,8 @@ struct nvml_client *nvml_client_free(struct nvml_client *c)
 	return NULL;
 }
 
-int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsigned n, nvml_done_fn done,
-		      void *userdata)
+int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsigned n,
+		      nvml_done_fn done, void *userdata)
 {
 	uint64_t now = clock_now_usec();
 	struct nvml_card *space;
@@ -464,7 +470,8 @@ int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsig
 	else if (c->released)
 		answer_set(c, NVML_REASON_LIBRARY, "NVML was stopped by hand");
 	else if (c->stuck)
-		answer_set(c, NVML_REASON_TIMEOUT, "an earlier NVML query still hangs in the driver");
+		answer_set(c, NVML_REASON_TIMEOUT,
+			   "an earlier NVML query still hangs in the driver");
 	else
 		c->answer.skipped = false;
 	if (c->answer.skipped)

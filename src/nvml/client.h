@@ -19,26 +19,27 @@ struct nvml_answer {
 	int nvml_error;
 	char text[NVML_TEXT_MAX];
 	char driver[80];
-	uint64_t asked_usec;	/* monotonic, when the query was sent */
+	uint64_t asked_usec; /* monotonic, when the query was sent */
 	uint64_t answered_usec;
-	uint64_t query_usec;	/* inside the library; 0 when it did not answer */
-	bool skipped;		/* the helper was not asked: stuck, stopped by hand, or switched off */
-	unsigned n_cards;	/* in the order asked; 0 when reason is set */
+	uint64_t query_usec; /* inside the library; 0 when it did not answer */
+	bool skipped;	     /* the helper was not asked: stuck, stopped by hand, or switched off */
+	unsigned n_cards;    /* in the order asked; 0 when reason is set */
 	struct nvml_card *cards;
 };
 
 struct nvml_client_config {
 	sd_event *event;
-	const char *library;	/* path or soname; "": no NVML, no helper is ever started */
-	uint64_t timeout_usec;	/* of one query, waiting for the slot included */
+	const char *library;   /* path or soname; "": no NVML, no helper is ever started */
+	uint64_t timeout_usec; /* of one query, waiting for the slot included */
 };
 
 struct nvml_client;
 
 /* The strings of the configuration are copied. */
-int nvml_client_new(const struct nvml_client_config *config, struct nvml_client **ret, struct error *err)
-	_must_check_;
-/* Ends the helper in order (end of file), without waiting for it. Outstanding functions are not called. */
+int nvml_client_new(const struct nvml_client_config *config, struct nvml_client **ret,
+		    struct error *err) _must_check_;
+/* Ends the helper in order (end of file), without waiting for it. Outstanding functions are not
+ * called. */
 struct nvml_client *nvml_client_free(struct nvml_client *c);
 
 /* The answer is borrowed for the call. */
@@ -46,14 +47,14 @@ typedef void (*nvml_done_fn)(const struct nvml_answer *answer, void *userdata);
 
 /* Asks for these cards; -EBUSY while a query is out, -EINVAL for more than NVML_CARDS_MAX cards,
  * else 0 and `done` runs later from the loop (never from within this call). */
-int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsigned n, nvml_done_fn done,
-		      void *userdata) _must_check_;
+int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsigned n,
+		      nvml_done_fn done, void *userdata) _must_check_;
 bool nvml_client_is_busy(const struct nvml_client *c);
 /* True while a helper hangs in the driver: queries are skipped. */
 bool nvml_client_is_stuck(const struct nvml_client *c);
 
-/* `berth driver release|resume`: stops the helper so that /dev/nvidia* is free, and keeps it stopped;
- * queries answer NVML_REASON_LIBRARY ("stopped by hand") meanwhile. */
+/* `berth driver release|resume`: stops the helper so that /dev/nvidia* is free, and keeps it
+ * stopped; queries answer NVML_REASON_LIBRARY ("stopped by hand") meanwhile. */
 void nvml_client_release(struct nvml_client *c);
 void nvml_client_resume(struct nvml_client *c);
 bool nvml_client_is_released(const struct nvml_client *c);

@@ -14,8 +14,14 @@ struct symbol {
 	bool required;
 };
 
-#define REQUIRED(member, symbol) { symbol, offsetof(struct nvml_api, member), true }
-#define OPTIONAL(member, symbol) { symbol, offsetof(struct nvml_api, member), false }
+#define REQUIRED(member, symbol)                                                                   \
+	{                                                                                          \
+		symbol, offsetof(struct nvml_api, member), true                                    \
+	}
+#define OPTIONAL(member, symbol)                                                                   \
+	{                                                                                          \
+		symbol, offsetof(struct nvml_api, member), false                                   \
+	}
 
 static const struct symbol symbols[] = {
 	REQUIRED(init, "nvmlInit_v2"),
@@ -85,7 +91,8 @@ int nvml_api_load(const char *library, struct nvml_api *ret, struct error *err)
 		void *address = dlsym(handle, symbols[i].name);
 
 		if (!address && symbols[i].required)
-			return error_set(err, ENOSYS, "%s does not export %s", library, symbols[i].name);
+			return error_set(err, ENOSYS, "%s does not export %s", library,
+					 symbols[i].name);
 		memcpy((char *)&api + symbols[i].offset, &address, sizeof address);
 	}
 	*ret = api;

@@ -72,7 +72,8 @@ static bool is_type(const struct nvml_type *t)
 	if (t->profile.type_id == 0 || p->type_id != t->profile.type_id ||
 	    !is_string(t->profile.name, sizeof t->profile.name))
 		return false;
-	if (p->n_ids > PLACEMENT_IDS_MAX || p->size > PLACEMENT_UNITS_MAX || (p->size == 0) != (p->n_ids == 0))
+	if (p->n_ids > PLACEMENT_IDS_MAX || p->size > PLACEMENT_UNITS_MAX ||
+	    (p->size == 0) != (p->n_ids == 0))
 		return false;
 	if (p->n_ids < 64 && p->creatable >> p->n_ids)
 		return false;
@@ -92,12 +93,13 @@ static bool is_card(const struct nvml_card_message *m, size_t len)
 {
 	const struct nvml_card *c = &m->card;
 
-	if (len < offsetof(struct nvml_card_message, card.types) || c->n_types > PROFILE_TYPES_MAX ||
-	    len != nvml_card_message_size(m))
+	if (len < offsetof(struct nvml_card_message, card.types) ||
+	    c->n_types > PROFILE_TYPES_MAX || len != nvml_card_message_size(m))
 		return false;
-	if (!is_reason(c->reason) || (unsigned)c->mode > NVML_MODE_MIG || !is_bool(&c->instances_known) ||
-	    !is_string(c->text, sizeof c->text) || !is_string(c->name, sizeof c->name) ||
-	    c->region > PLACEMENT_UNITS_MAX || c->n_instances > NVML_INSTANCES_MAX)
+	if (!is_reason(c->reason) || (unsigned)c->mode > NVML_MODE_MIG ||
+	    !is_bool(&c->instances_known) || !is_string(c->text, sizeof c->text) ||
+	    !is_string(c->name, sizeof c->name) || c->region > PLACEMENT_UNITS_MAX ||
+	    c->n_instances > NVML_INSTANCES_MAX)
 		return false;
 	for (unsigned i = 0; i < c->n_instances; i++)
 		if (!is_instance(&c->instances[i]))

@@ -14,9 +14,9 @@
 #include "model/profile.h"
 
 #define NVML_MESSAGE_VERSION 1
-#define NVML_CARDS_MAX 64
-#define NVML_INSTANCES_MAX 64
-#define NVML_TEXT_MAX 160
+#define NVML_CARDS_MAX	     64
+#define NVML_INSTANCES_MAX   64
+#define NVML_TEXT_MAX	     160
 
 /* Why NVML could not be used; the label of berth_nvml_fallbacks_total{reason}. */
 enum nvml_reason {
@@ -26,13 +26,13 @@ enum nvml_reason {
 	NVML_REASON_UNSUPPORTED, /* NVML_ERROR_NOT_SUPPORTED from the placement calls */
 	NVML_REASON_LIBRARY,	 /* no library, a symbol missing, library and driver at odds (18) */
 	NVML_REASON_TIMEOUT,
-	NVML_REASON_ERROR,	 /* any other NVML error */
+	NVML_REASON_ERROR, /* any other NVML error */
 };
 
 enum nvml_mode {
 	NVML_MODE_UNKNOWN,
 	NVML_MODE_MIXED,
-	NVML_MODE_EQUAL,
+	NVML_MODE_EQUAL, /* also of a card that cannot mix sizes (then with REASON_UNSUPPORTED) */
 	NVML_MODE_MIG,
 };
 
@@ -41,9 +41,9 @@ const char *nvml_reason_name(enum nvml_reason r);
 const char *nvml_mode_name(enum nvml_mode m); /* "mixed", "equal", "mig", "unknown" */
 
 struct nvml_type {
-	struct profile profile;	      /* name and framebuffer as NVML says */
-	uint32_t max_instances;	      /* whole card, equal-size mode; 0: unknown */
-	struct placement_type placement; /* size 0 and no ids when the card has no placements in this mode */
+	struct profile profile;		 /* name and framebuffer as NVML says */
+	uint32_t max_instances;		 /* whole card, equal-size mode; 0: unknown */
+	struct placement_type placement; /* size 0, no ids: no placements in this mode */
 };
 
 struct nvml_instance {
@@ -55,8 +55,8 @@ struct nvml_instance {
 
 struct nvml_card {
 	struct pci_addr address;
-	enum nvml_reason reason; /* NONE: placements below are complete and current */
-	int nvml_error;		 /* NVML's number behind the reason, 0: none */
+	enum nvml_reason reason;  /* NONE: placements below are complete and current */
+	int nvml_error;		  /* NVML's number behind the reason, 0: none */
 	char text[NVML_TEXT_MAX]; /* one sentence about it */
 	enum nvml_mode mode;
 	char name[96];
@@ -93,10 +93,10 @@ struct nvml_end_message {
 	uint64_t sequence;
 	enum nvml_reason reason; /* of the whole host; NONE: the card messages count */
 	int nvml_error;
-	bool restart;		/* only a fresh helper can do better (mismatch 18) */
+	bool restart; /* a fresh helper can do better: mismatch 18, no such symbol, a sick card */
 	char text[NVML_TEXT_MAX];
-	char driver[80];	/* driver version, "580.178.05"; empty: unknown */
-	uint64_t query_usec;	/* time inside the library */
+	char driver[80];     /* driver version, "580.178.05"; empty: unknown */
+	uint64_t query_usec; /* time inside the library */
 };
 
 /* Bytes of a card's message up to its last type. */

@@ -14,7 +14,8 @@ struct nvml_type_table {
 	struct pci_addr address;
 	enum nvml_mode mode;
 	bool valid;
-	bool odd; /* freshly read and still at odds with the creatable placements: accepted as it is */
+	bool odd; /* freshly read and still at odds with the creatable placements: accepted as it is
+		   */
 	bool fresh; /* read in this query */
 	unsigned n_types;
 	struct nvml_type types[PROFILE_TYPES_MAX];
@@ -45,5 +46,6 @@ int nvml_read_list(int (*call)(struct nvml_device *d, unsigned *count, uint32_t 
 /* The card's types, with supported placements in mixed-size mode. False: the card has failed. */
 bool nvml_read_types(struct nvml_session *s, struct nvml_device *d, struct nvml_card *card);
 
-/* The creatable placements of each type. False: the table of types is out of date and was dropped. */
+/* The creatable placements of each type. False: the table of types is out of date and was dropped.
+ */
 bool nvml_read_creatable(struct nvml_session *s, struct nvml_device *d, struct nvml_card *card);

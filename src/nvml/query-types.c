@@ -38,7 +38,8 @@ int nvml_read_list(int (*call)(struct nvml_device *d, unsigned *count, uint32_t 
 
 /* The kernel side leaves the count as it was for a type that it does not know, so numbers are taken
  * only where one was written. */
-static int read_placements(struct nvml_session *s, int (*call)(struct nvml_device *, uint32_t, void *),
+static int read_placements(struct nvml_session *s,
+			   int (*call)(struct nvml_device *, uint32_t, void *),
 			   struct nvml_device *d, uint32_t type, struct placements *ret)
 {
 	uint32_t ids[PLACEMENT_IDS_MAX];
@@ -46,7 +47,8 @@ static int read_placements(struct nvml_session *s, int (*call)(struct nvml_devic
 					     .count = PLACEMENT_IDS_MAX,
 					     .ids = ids,
 					     .mode = NVML_ABI_PLACEMENTS_MIXED };
-	struct nvml_abi_placements_v1 v1 = { .version = NVML_ABI_PLACEMENTS_V1_VERSION, .ids = ids };
+	struct nvml_abi_placements_v1 v1 = { .version = NVML_ABI_PLACEMENTS_V1_VERSION,
+					     .ids = ids };
 	int code = NVML_CODE_ARGUMENT_VERSION_MISMATCH;
 	uint32_t count;
 
@@ -86,8 +88,8 @@ static int read_supported(struct nvml_session *s, struct nvml_device *d, struct 
 }
 
 /* Name and sizes. An NVML code; `ret_complete` is cleared when something has to be asked again. */
-static int read_description(const struct nvml_session *s, struct nvml_device *d, struct nvml_type *t,
-			    bool *ret_complete)
+static int read_description(const struct nvml_session *s, struct nvml_device *d,
+			    struct nvml_type *t, bool *ret_complete)
 {
 	uint32_t id = t->profile.type_id;
 	unsigned size = sizeof t->profile.name;
@@ -285,7 +287,8 @@ bool nvml_read_creatable(struct nvml_session *s, struct nvml_device *d, struct n
 	table->odd |= odd;
 	if (answered == 0)
 		card_fail(s, card,
-			  refusal == NVML_CODE_NOT_SUPPORTED ? NVML_REASON_UNSUPPORTED : NVML_REASON_ERROR,
+			  refusal == NVML_CODE_NOT_SUPPORTED ? NVML_REASON_UNSUPPORTED
+							     : NVML_REASON_ERROR,
 			  refusal, "nvmlDeviceGetVgpuTypeCreatablePlacements");
 	return true;
 }

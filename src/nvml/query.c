@@ -42,16 +42,13 @@ struct nvml_session *nvml_session_free(struct nvml_session *s)
 
 static const char *code_text(const struct nvml_session *s, int code)
 {
-	const char *text;
+	const char *text = s->api.error_string(code);
 
-	if (code == NVML_CODE_FUNCTION_NOT_FOUND)
-		return "not exported by the library";
-	text = s->api.error_string(code);
 	return text ? text : "unknown error";
 }
 
-static void end_fail(const struct nvml_session *s, struct nvml_end_message *end, enum nvml_reason reason,
-		     int code, const char *what)
+static void end_fail(const struct nvml_session *s, struct nvml_end_message *end,
+		     enum nvml_reason reason, int code, const char *what)
 {
 	end->reason = reason;
 	end->nvml_error = code;
@@ -105,7 +102,8 @@ void card_fail(struct nvml_session *s, struct nvml_card *card, enum nvml_reason 
 	card->reason = reason;
 	card->nvml_error = code;
 	if (code != NVML_CODE_SUCCESS)
-		snprintf(card->text, sizeof card->text, "%s: %s (%d)", what, code_text(s, code), code);
+		snprintf(card->text, sizeof card->text, "%s: %s (%d)", what, code_text(s, code),
+			 code);
 	else
 		str_copy_cut(card->text, sizeof card->text, what);
 	s->card_failed |= reason == NVML_REASON_ERROR;
@@ -154,7 +152,8 @@ static bool read_mode(struct nvml_session *s, struct nvml_device *d, struct nvml
 	} else if (code == NVML_CODE_NOT_SUPPORTED) {
 		/* A card that cannot mix sizes can only be in the other mode. */
 		card->mode = NVML_MODE_EQUAL;
-		card_fail(s, card, NVML_REASON_UNSUPPORTED, code, "nvmlDeviceGetVgpuHeterogeneousMode");
+		card_fail(s, card, NVML_REASON_UNSUPPORTED, code,
+			  "nvmlDeviceGetVgpuHeterogeneousMode");
 	} else {
 		card_fail(s, card, NVML_REASON_ERROR, code, "nvmlDeviceGetVgpuHeterogeneousMode");
 		return false;
@@ -180,8 +179,8 @@ static int read_instance(const struct nvml_session *s, uint32_t id, struct nvml_
 	code = s->api.instance_type(id, &ret->type_id);
 	if (code != NVML_CODE_SUCCESS)
 		return code;
-	code = s->api.instance_placement ? s->api.instance_placement(id, &placement) :
-					   NVML_CODE_NOT_SUPPORTED;
+	code = s->api.instance_placement ? s->api.instance_placement(id, &placement)
+					 : NVML_CODE_NOT_SUPPORTED;
 	if (code != NVML_CODE_SUCCESS && code != NVML_CODE_NOT_SUPPORTED)
 		return code;
 	if (code == NVML_CODE_SUCCESS && placement.placement_id < PLACEMENT_UNITS_MAX)
@@ -197,7 +196,8 @@ static int read_instance(const struct nvml_session *s, uint32_t id, struct nvml_
 
 /* While a VM starts or stops the driver's counts differ for a moment and these calls fail. Unknown
  * is then the answer; it says nothing about the card. */
-static void read_instances(const struct nvml_session *s, struct nvml_device *d, struct nvml_card *card)
+static void read_instances(const struct nvml_session *s, struct nvml_device *d,
+			   struct nvml_card *card)
 {
 	uint32_t ids[NVML_LIST_MAX];
 	unsigned n = 0;

@@ -25,11 +25,13 @@ struct nvml_session *nvml_session_free(struct nvml_session *s);
 
 /* Before the cards of a query: initialises NVML where that is still to be done, and fills reason,
  * nvml_error, restart, text and driver of `end`. False: the cards cannot be asked. */
-bool nvml_session_start(struct nvml_session *s, uint64_t now_usec, struct nvml_end_message *end)
-	_must_check_;
+bool nvml_session_start(struct nvml_session *s, uint64_t now_usec,
+			struct nvml_end_message *end) _must_check_;
 
-void nvml_session_query_card(struct nvml_session *s, struct pci_addr address, struct nvml_card *ret);
+void nvml_session_query_card(struct nvml_session *s, struct pci_addr address,
+			     struct nvml_card *ret);
 
 /* After them: turns what a card ran into into an outcome of the whole host where it is one. Asks
- * for a fresh helper now and then while a card fails, because NVML looks for devices in Init only. */
+ * for a fresh helper now and then while a card fails, because NVML looks for devices in Init only.
+ */
 void nvml_session_finish(struct nvml_session *s, uint64_t now_usec, struct nvml_end_message *end);
