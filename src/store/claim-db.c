@@ -22,10 +22,13 @@
 struct claim_db {
 	char *dir;
 	char *path;
+	char *log_path;
 	sqlite3 *sql;
 	struct claim_rows rows;
 	uint64_t commits; /* of the last commit; what claims.gen should hold */
 	unsigned log_pages;
+	dev_t log_dev; /* of the log that SQLite has open; log_ino 0: not there yet */
+	ino_t log_ino;
 	bool has_schema;
 	bool broken;
 };
@@ -132,20 +135,13 @@ static int check_header(int fd, struct error *err)
 	return check_identity(header_u32(header, 68), header_u32(header, 60), err);
 }
 
-static bool has_log(const char *path)
-{
-	_free_ char *log = str_printf("%s-wal", path);
-	struct stat st;
-
-	return log && stat(log, &st) == 0 && st.st_size > 0;
-}
-
 /* The descriptor is closed before SQLite opens the file: closing one later would drop its locks, as
  * POSIX has it. */
-static int db_examine(const char *path, enum db_found *ret, struct error *err)
+static int db_examine(const struct claim_db *db, enum db_found *ret, struct error *err)
 {
+	const char *path = db->path;
+	struct stat st, log_st;
 	_close_ int fd = -1;
-	struct stat st;
 
 	*ret = DB_FOUND_FILE;
 	fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -164,7 +160,7 @@ static int db_examine(const char *path, enum db_found *ret, struct error *err)
 		return 0;
 	*ret = DB_FOUND_EMPTY;
 	/* Never so after a crash, as the file has its first page before there is a log. */
-	if (has_log(path))
+	if (stat(db->log_path, &log_st) == 0 && log_st.st_size > 0)
 		return error_set(err, E_STORE_UNAVAILABLE,
 				 "claims.db is empty but claims.db-wal is not: it was cut; remove both to start anew");
 	return 0;
@@ -274,6 +270,16 @@ static int db_load(struct claim_db *db, enum db_found found, uint64_t gen, struc
 	return 0;
 }
 
+static void db_note_log(struct claim_db *db)
+{
+	struct stat st;
+
+	if (db->log_ino != 0 || stat(db->log_path, &st) < 0)
+		return;
+	db->log_dev = st.st_dev;
+	db->log_ino = st.st_ino;
+}
+
 /* The file is accepted: from here on it is written. */
 static int db_enter_service(struct claim_db *db, struct store_content *content, struct error *err)
 {
@@ -289,6 +295,7 @@ static int db_enter_service(struct claim_db *db, struct store_content *content, 
 	if (r < 0)
 		return r;
 	db_keep_file(db, false);
+	db_note_log(db);
 	if (db->has_schema) {
 		r = claim_gen_write(db->dir, db->commits);
 		if (r < 0)
@@ -299,21 +306,24 @@ static int db_enter_service(struct claim_db *db, struct store_content *content, 
 	return 0;
 }
 
-/* A commit into a file that was unlinked or replaced would be acknowledged and lost. */
+/* A commit into a file that was unlinked or replaced would be acknowledged and lost. SQLite can be
+ * asked about the database, not about the log. */
 static int db_check_place(struct claim_db *db, struct error *err)
 {
-	sqlite3_file *log = NULL;
-	int moved = 0, log_moved = 0;
+	const char *lost = NULL;
+	struct stat st;
+	int moved = 0;
 
 	sqlite3_file_control(db->sql, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
-	sqlite3_file_control(db->sql, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log);
-	if (log && log->pMethods)
-		log->pMethods->xFileControl(log, SQLITE_FCNTL_HAS_MOVED, &log_moved);
-	if (!moved && !log_moved)
+	if (moved)
+		lost = "claims.db";
+	else if (db->log_ino != 0 && (stat(db->log_path, &st) < 0 || st.st_dev != db->log_dev ||
+				      st.st_ino != db->log_ino))
+		lost = "claims.db-wal";
+	if (!lost)
 		return 0;
 	db->broken = true;
-	return error_set(err, E_STORE_UNAVAILABLE, "%s was removed or replaced while it was open",
-			 moved ? "claims.db" : "claims.db-wal");
+	return error_set(err, E_STORE_UNAVAILABLE, "%s was removed or replaced while it was open", lost);
 }
 
 struct claim_db *claim_db_close(struct claim_db *db)
@@ -325,6 +335,7 @@ struct claim_db *claim_db_close(struct claim_db *db)
 	if (db->sql && (db->broken || db_check_place(db, NULL) < 0))
 		db_keep_file(db, true);
 	sqlite3_close(db->sql);
+	free(db->log_path);
 	free(db->path);
 	free(db->dir);
 	free(db);
@@ -350,10 +361,11 @@ int claim_db_open(const char *dir, struct claim_db **ret, struct store_content *
 		return error_set(err, E_STORE_UNAVAILABLE, "out of memory");
 	db->dir = strdup(dir);
 	db->path = str_printf("%s/claims.db", dir);
-	if (!db->dir || !db->path)
+	db->log_path = str_printf("%s/claims.db-wal", dir);
+	if (!db->dir || !db->path || !db->log_path)
 		return error_set(err, E_STORE_UNAVAILABLE, "out of memory");
 	if ((r = claim_gen_read(dir, &gen, err)) < 0 ||
-	    (r = db_examine(db->path, &found, err)) < 0 ||
+	    (r = db_examine(db, &found, err)) < 0 ||
 	    (r = db_connect(db, err)) < 0 ||
 	    (r = db_check(db, err)) < 0 ||
 	    (r = db_load(db, found, gen, &content, err)) < 0 ||
@@ -422,8 +434,17 @@ static int db_apply(struct claim_db *db, struct claim_db_group *groups, unsigned
 	return r < 0 ? r : 1;
 }
 
+void claim_db_checkpoint(struct claim_db *db)
+{
+	/* Not tried again before the next commit either way. */
+	db->log_pages = 0;
+	if (db_check_place(db, NULL) == 0)
+		(void)sqlite3_wal_checkpoint_v2(db->sql, "main", SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+}
+
 int claim_db_commit(struct claim_db *db, struct claim_db_group *groups, unsigned n, struct error *err)
 {
+	bool first = !db->has_schema;
 	int r;
 
 	if (db->broken)
@@ -443,10 +464,14 @@ int claim_db_commit(struct claim_db *db, struct claim_db_group *groups, unsigned
 	}
 	db->has_schema = true;
 	db->commits++;
+	db_note_log(db);
 	fault_point("store.after-commit");
 	/* The commit is durable without it: a counter that lags only notices less. */
 	(void)claim_gen_write(db->dir, db->commits);
 	fault_point("store.after-gen");
+	/* Once the schema stands in the file itself, a lost log looks old and not like a first start. */
+	if (first)
+		claim_db_checkpoint(db);
 	return 1;
 }
 
@@ -458,12 +483,4 @@ bool claim_db_is_broken(const struct claim_db *db)
 unsigned claim_db_log_pages(const struct claim_db *db)
 {
 	return db->log_pages;
-}
-
-void claim_db_checkpoint(struct claim_db *db)
-{
-	/* Not tried again before the next commit either way. */
-	db->log_pages = 0;
-	if (db_check_place(db, NULL) == 0)
-		(void)sqlite3_wal_checkpoint_v2(db->sql, "main", SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
 }

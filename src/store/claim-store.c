@@ -365,10 +365,12 @@ static void store_finish_submits(struct claim_store *s)
 		return;
 	if (s->busy && !s->job.ran && s->job.kind == JOB_COMMIT)
 		job_commit(s);
-	submit_list_clear(&s->job.submits);
+	if (s->waiting.n == 0)
+		return;
+	submit_list_done(&s->job.submits);
 	free(s->job.groups);
 	s->job.groups = calloc(s->waiting.n, sizeof *s->job.groups);
-	if (s->waiting.n == 0 || !s->job.groups)
+	if (!s->job.groups)
 		return;
 	s->job.submits = s->waiting;
 	s->waiting = (struct submit_list){ 0 };

@@ -3,6 +3,9 @@
 #include "claim-store-fixture.h"
 
 #include <errno.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
 
 
 static int setup(void **state)
@@ -300,6 +303,41 @@ static void test_free_finishes(void **state)
 	assert_int_equal(f->content.n_claims, 10);
 }
 
+static off_t size_of(const struct fixture *f, const char *name)
+{
+	struct stat st;
+
+	assert_int_equal(stat(fixture_path(f, name), &st), 0);
+	return st.st_size;
+}
+
+/* At the latest when it is long; else in a quiet moment. */
+static void test_log_is_written_back(void **state)
+{
+	uint64_t deadline = clock_now_usec() + DEADLINE_USEC;
+	const size_t len = 3 << 20;
+	_free_ char *text = calloc(1, len + 1);
+	struct store_op op = { .kind = STORE_OP_CATALOGUE, .card = { .bus = 1 }, .text = text };
+	struct fixture *f = *state;
+
+	assert_non_null(text);
+	fixture_open(f);
+	for (int i = 0; i < 12; i++) {
+		memset(text, 'a' + i, len);
+		assert_int_equal(fixture_commit(f, &op, 1), 0);
+	}
+	assert_true(size_of(f, "claims.db-wal") < 24 << 20); /* of 36 MiB written */
+	fixture_close(f);
+	fixture_remove_files(f);
+	text[400000] = '\0';
+	fixture_open(f);
+	assert_int_equal(fixture_commit(f, NULL, 0), 0);
+	assert_int_equal(fixture_commit(f, &op, 1), 0);
+	assert_true(size_of(f, "claims.db") < 400000);
+	while (size_of(f, "claims.db") < 400000)
+		fixture_run_once(f, deadline);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -312,6 +350,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_vf_is_unique, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused_records, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_free_finishes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_log_is_written_back, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
