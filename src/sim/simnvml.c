@@ -191,7 +191,7 @@ static int on_client(sd_event_source *source, int fd, uint32_t revents, void *us
 		return 0;
 	if (n <= 0 || !wire_request_valid(&req, (size_t)n)) {
 		if (n > 0)
-			log_warning("nvml: client disconnected bytes=%zd: not a request", n);
+			log_debug("nvml: client disconnected bytes=%zd: not a request", n);
 		client_free(c);
 		return 0;
 	}

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define NSEC_PER_SEC	   INT64_C(1000000000)
-#define OVERSLEPT_MAX_NSEC INT64_C(2000000)
+#define OVERSLEPT_MAX_NSEC INT64_C(300000)
 
 static struct {
 	pthread_mutex_t lock;
