@@ -20,7 +20,7 @@ static bool reserve(struct buf *b, size_t more)
 
 	if (b->failed)
 		return false;
-	if (__builtin_add_overflow(b->len, more + 1, &need)) {
+	if (__builtin_add_overflow(b->len, more, &need) || __builtin_add_overflow(need, 1, &need)) {
 		b->failed = true;
 		return false;
 	}

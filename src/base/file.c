@@ -144,8 +144,11 @@ int file_replace(const char *path, const void *data, size_t n, mode_t mode)
 int file_make_dirs(const char *path, mode_t mode)
 {
 	char part[PATH_MAX];
+	struct stat st;
 	int r;
 
+	if (str_is_empty(path))
+		return -ENOENT;
 	r = str_copy(part, sizeof part, path);
 	if (r < 0)
 		return r;
@@ -157,9 +160,14 @@ int file_make_dirs(const char *path, mode_t mode)
 			return -errno;
 		*p = '/';
 	}
-	if (mkdir(part, mode) < 0 && errno != EEXIST)
+	if (mkdir(part, mode) == 0)
+		return 0;
+	if (errno != EEXIST)
 		return -errno;
-	return 0;
+	/* What is there may be something else than a folder. */
+	if (stat(part, &st) < 0)
+		return -errno;
+	return S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
 }
 
 int file_link_basename(int dir_fd, const char *path, char *ret, size_t size)

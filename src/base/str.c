@@ -78,8 +78,9 @@ int str_to_usec(const char *s, uint64_t *ret_usec)
 	for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
 		if (strcmp(s + digits, units[i].unit) != 0)
 			continue;
-		if (__builtin_mul_overflow(v, units[i].usec, ret_usec))
+		if (__builtin_mul_overflow(v, units[i].usec, &v))
 			return -ERANGE;
+		*ret_usec = v;
 		return 0;
 	}
 	return -EINVAL;
