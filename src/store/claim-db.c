@@ -14,6 +14,7 @@
 #include "model/outcome.h"
 #include "store/claim-gen.h"
 #include "store/claim-load.h"
+#include "store/claim-log.h"
 #include "store/claim-rows.h"
 
 #define BUSY_TIMEOUT_MS 200
@@ -237,8 +238,13 @@ static int db_check(struct claim_db *db, struct error *err)
 	return 0;
 }
 
-static int db_check_gen(const struct claim_db *db, uint64_t gen, struct error *err)
+static int db_check_age(const struct claim_db *db, uint64_t gen, uint64_t limit, struct error *err)
 {
+	if (db->commits > limit)
+		return error_set(err, E_STORE_UNAVAILABLE,
+				 "claims.db and claims.db-wal do not belong together: restored from a backup?"
+				 " If the claims of claims.db are right, remove claims.db-wal and " CLAIM_GEN_NAME
+				 " to accept it");
 	if (db->commits >= gen)
 		return 0;
 	return error_set(err, E_STORE_UNAVAILABLE,
@@ -248,14 +254,14 @@ static int db_check_gen(const struct claim_db *db, uint64_t gen, struct error *e
 			 db->commits, gen);
 }
 
-static int db_load(struct claim_db *db, enum db_found found, uint64_t gen, struct store_content *ret,
-		   struct error *err)
+static int db_load(struct claim_db *db, enum db_found found, uint64_t gen, uint64_t limit,
+		   struct store_content *ret, struct error *err)
 {
 	int r;
 
 	if (db->has_schema) {
 		r = claim_load(db->sql, ret, &db->commits, err);
-		return r < 0 ? r : db_check_gen(db, gen, err);
+		return r < 0 ? r : db_check_age(db, gen, limit, err);
 	}
 	*ret = (struct store_content){ .fresh = true };
 	/* Counting goes on where it was, so that the first commit is not older than its counter. */
@@ -353,7 +359,7 @@ int claim_db_open(const char *dir, struct claim_db **ret, struct store_content *
 	_cleanup_(claim_content_done) struct store_content content = { 0 };
 	_cleanup_(claim_db_closep) struct claim_db *db = NULL;
 	enum db_found found;
-	uint64_t gen;
+	uint64_t gen, limit;
 	int r;
 
 	db = calloc(1, sizeof *db);
@@ -364,11 +370,12 @@ int claim_db_open(const char *dir, struct claim_db **ret, struct store_content *
 	db->log_path = str_printf("%s/claims.db-wal", dir);
 	if (!db->dir || !db->path || !db->log_path)
 		return error_set(err, E_STORE_UNAVAILABLE, "out of memory");
-	if ((r = claim_gen_read(dir, &gen, err)) < 0 ||
-	    (r = db_examine(db, &found, err)) < 0 ||
-	    (r = db_connect(db, err)) < 0 ||
+	if ((r = claim_gen_read(dir, &gen, err)) < 0 || (r = db_examine(db, &found, err)) < 0)
+		return r;
+	limit = claim_log_limit(db->path, db->log_path);
+	if ((r = db_connect(db, err)) < 0 ||
 	    (r = db_check(db, err)) < 0 ||
-	    (r = db_load(db, found, gen, &content, err)) < 0 ||
+	    (r = db_load(db, found, gen, limit, &content, err)) < 0 ||
 	    (r = db_enter_service(db, &content, err)) < 0)
 		return r;
 	*ret = TAKE(db);

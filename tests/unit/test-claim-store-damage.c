@@ -33,6 +33,11 @@ static void put_file(const char *path, const void *bytes, size_t len)
 	assert_int_equal(write(fd, bytes, len), len);
 }
 
+static void take_file(const struct fixture *f, const char *name, char **ret, size_t *ret_len)
+{
+	assert_int_equal(file_read_at(AT_FDCWD, fixture_path(f, name), 64 << 20, ret, ret_len), 0);
+}
+
 static void put_gen(const struct fixture *f, const char *text)
 {
 	put_file(fixture_path(f, "claims.gen"), text, strlen(text));
@@ -63,8 +68,7 @@ static int setup(void **state)
 	assert_int_equal(fixture_commit(&d->f, &undo, 1), 0);
 	assert_int_equal(fixture_commit(&d->f, &cordon, 1), 0);
 	fixture_close(&d->f);
-	assert_int_equal(file_read_at(AT_FDCWD, fixture_path(&d->f, "claims.db"), 1 << 20, &d->good.bytes,
-				      &d->good.len), 0);
+	take_file(&d->f, "claims.db", &d->good.bytes, &d->good.len);
 	*state = d;
 	return 0;
 }
@@ -94,7 +98,7 @@ static void assert_refused(struct damage *d, const void *bytes, size_t len, cons
 	fixture_close(&d->f);
 	if (!bytes)
 		return;
-	assert_int_equal(file_read_at(AT_FDCWD, fixture_path(&d->f, "claims.db"), 1 << 20, &after, &after_len), 0);
+	take_file(&d->f, "claims.db", &after, &after_len);
 	assert_int_equal(after_len, len);
 	assert_memory_equal(after, bytes, len);
 }
@@ -233,7 +237,7 @@ static void test_foreign_and_newer(void **state)
 
 		restore(d);
 		run_sql(&d->f, cases[i].sql);
-		assert_int_equal(file_read_at(AT_FDCWD, fixture_path(&d->f, "claims.db"), 1 << 20, &bytes, &len), 0);
+		take_file(&d->f, "claims.db", &bytes, &len);
 		assert_refused(d, bytes, len, cases[i].reason);
 	}
 }
@@ -322,6 +326,39 @@ static void test_restored_backup(void **state)
 	assert_refused(d, d->good.bytes, d->good.len, "at commit 3, older than its counter 4");
 	assert_int_equal(unlink(fixture_path(&d->f, "claims.gen")), 0);
 	fixture_open(&d->f);
+	assert_good(d);
+}
+
+/* After a crash the log is still there, and SQLite would replay it onto the old copy: a mixture, with
+ * the new counter. */
+static void test_restored_beside_log(void **state)
+{
+	struct store_op drop = fixture_drop(0), put = fixture_put(30);
+	struct damage *d = *state;
+	_free_ char *latest = NULL, *log = NULL;
+	size_t latest_len, log_len;
+
+	restore(d);
+	fixture_open(&d->f);
+	assert_int_equal(fixture_commit(&d->f, &drop, 1), 0);
+	fixture_close(&d->f); /* writes the log back */
+	fixture_open(&d->f);
+	assert_int_equal(fixture_commit(&d->f, &put, 1), 0);
+	take_file(&d->f, "claims.db", &latest, &latest_len);
+	take_file(&d->f, "claims.db-wal", &log, &log_len);
+	fixture_close(&d->f);
+	put_file(fixture_path(&d->f, "claims.db"), d->good.bytes, d->good.len);
+	put_file(fixture_path(&d->f, "claims.db-wal"), log, log_len);
+	assert_refused(d, d->good.bytes, d->good.len, "do not belong together");
+	put_file(fixture_path(&d->f, "claims.db"), latest, latest_len);
+	fixture_open(&d->f); /* as the crash left it */
+	assert_int_equal(d->f.state, STORE_STATE_READY);
+	assert_int_equal(d->f.content.n_claims, N_CLAIMS);
+	assert_string_equal(d->f.claims[N_CLAIMS - 1].name, "claim-30");
+	fixture_close(&d->f);
+	put_file(fixture_path(&d->f, "claims.db"), d->good.bytes, d->good.len);
+	assert_int_equal(unlink(fixture_path(&d->f, "claims.gen")), 0);
+	fixture_open(&d->f); /* accepted by hand */
 	assert_good(d);
 }
 
@@ -443,6 +480,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_bad_rows, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_counter, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_restored_backup, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_restored_beside_log, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_missing_with_counter, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_mended_while_running, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_in_use, setup, teardown),
