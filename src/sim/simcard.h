@@ -50,6 +50,8 @@ enum sim_fault {
 	SIM_FAULT_PHYSFN_MISSING,    /* the VF has no physfn link */
 	SIM_FAULT_CREATABLE_GUARD_OFF, /* lists do not hide types above their equal-size limit */
 	SIM_FAULT_SRIOV_LATENCY_MS,  /* how long a sriov-manage run takes */
+	SIM_FAULT_NVML_ACTIVE_ERROR, /* what the list of active vGPUs alone returns */
+	SIM_FAULT_NVML_LIST_V1_REFUSED, /* drivers from R565 on: the old placement list gives 25 */
 	SIM_FAULT_COUNT,
 };
 

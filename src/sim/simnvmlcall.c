@@ -190,10 +190,19 @@ static int put_instances(struct sim_card *card, struct wire_reply *rep)
 {
 	struct sim_vf *vfs[SIM_VFS_MAX];
 
+	if (card->faults.value[SIM_FAULT_NVML_ACTIVE_ERROR])
+		return (int)card->faults.value[SIM_FAULT_NVML_ACTIVE_ERROR];
 	rep->n_ids = sim_card_instances(card, vfs);
 	for (uint32_t i = 0; i < rep->n_ids; i++)
 		rep->ids[i] = vfs[i]->instance.id;
 	return 0;
+}
+
+static bool takes_list(const struct sim_card *card, uint32_t version)
+{
+	if (card->sim->branch < FIRST_BRANCH_LIST_V2)
+		return version == 1;
+	return version == 2 || !card->faults.value[SIM_FAULT_NVML_LIST_V1_REFUSED];
 }
 
 static int put_placements(const struct sim_card *card, const struct wire_request *req,
@@ -203,7 +212,7 @@ static int put_placements(const struct sim_card *card, const struct wire_request
 	struct sim_placements list = { 0 };
 	int r;
 
-	if (req->arg2 == 2 && card->sim->branch < FIRST_BRANCH_LIST_V2)
+	if (!takes_list(card, req->arg2))
 		return NVML_VERSION_MISMATCH;
 	if (!type || req->arg > 1)
 		return SIM_NVML_INVALID_ARGUMENT;

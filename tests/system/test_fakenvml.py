@@ -259,6 +259,14 @@ out([call("nvmlDeviceGetHandleByPciBusId_v2", a, c.byref(dev)) or text("nvmlDevi
     assert run(sim.root, code) == ["NVIDIA L40S"] * 2
 
 
+def test_error_of_the_active_list_alone(sim):
+    code = 'init(); out([listing("nvmlDevice%sVgpus" % n)["r"] for n in ("GetActive", "GetCreatable")])'
+    sim.ctl("set", "nvml.active_error", "29")
+    assert run(sim.root, code) == [29, 0]
+    sim.ctl("set", "nvml.active_error", "0")
+    assert run(sim.root, code) == [0, 0]
+
+
 def test_calls_are_counted(sim):
     before = calls(sim)
     run(sim.root, """
@@ -409,6 +417,19 @@ l = PlacementList2(%d, 4711, 64, c.cast(array, c.POINTER(c.c_uint)), 0)
 out([call("nvmlDeviceGetVgpuTypeSupportedPlacements", card(), 1150, c.byref(l)), l.size, l.count])
 """ % version)
     assert got == ([0, 4, 8] if code == 0 else [code, 4711, 64])
+
+
+def test_old_placement_list_can_be_refused(sim):
+    code = """
+init()
+array = (c.c_uint * 64)()
+old = PlacementList1(0x01000018, 0, 0, c.cast(array, c.POINTER(c.c_uint)))
+out([call("nvmlDeviceGetVgpuTypeSupportedPlacements", card(), 1150, c.byref(old)),
+     placements("Supported", 1150)["r"]])
+"""
+    assert run(sim.root, code) == [0, 0]
+    sim.ctl("set", "nvml.list_v1_refused", "1")
+    assert run(sim.root, code) == [25, 0]
 
 
 def test_modes(start_sim):
