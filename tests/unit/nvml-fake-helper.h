@@ -46,7 +46,7 @@ static void send_card(const struct nvml_query *q, uint32_t i)
 	if (!strcmp(mode, "bool"))
 		memset(&out.card.instances_known, 2, 1);
 	if (!strcmp(mode, "type"))
-		out.card.types[0].profile.type_id = 0;
+		out.card.types[0].profile.type_id = out.card.types[0].placement.type_id = 0;
 	send_or_exit(&out, nvml_card_message_size(&out) - (!strcmp(mode, "length") ? 1 : 0));
 }
 
@@ -65,7 +65,7 @@ static void send_end(const struct nvml_query *q)
 		end.nvml_error = 18;
 		strcpy(end.text, "nvmlInit_v2: mismatch (18)");
 	}
-	send_or_exit(&end, sizeof end);
+	send_or_exit(&end, sizeof end - (!strcmp(mode, "end-length") ? 1 : 0));
 }
 
 /* The modes that never come to a whole answer. */

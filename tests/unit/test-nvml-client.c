@@ -12,10 +12,12 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -228,6 +230,66 @@ static void test_hang(void **state _unused_)
 	query_good();
 }
 
+/* Holds a process so that it cannot be reaped when it dies, as one that hangs in the driver.
+ * Returns the holder's pid; killing that lets go. -1: not permitted here. */
+static pid_t hold(pid_t pid)
+{
+	char byte = 'n';
+	int pipe_fds[2];
+	pid_t holder;
+
+	assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+	holder = fork();
+	assert_true(holder >= 0);
+	if (holder == 0) {
+		byte = ptrace(PTRACE_SEIZE, pid, NULL, NULL) == 0 ? 'y' : 'n';
+		(void)!write(pipe_fds[1], &byte, 1);
+		for (;;)
+			pause();
+	}
+	assert_int_equal(read(pipe_fds[0], &byte, 1), 1);
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	if (byte == 'y')
+		return holder;
+	kill(holder, SIGKILL);
+	waitpid(holder, NULL, 0);
+	return -1;
+}
+
+static void test_stuck(void **state _unused_)
+{
+	struct seen seen = { 0 };
+	pid_t pid, holder;
+
+	create("once:hang", SHORT_USEC);
+	ask(&seen, 2);
+	pid = nvml_client_pid(client);
+	holder = hold(pid);
+	if (holder < 0) {
+		skip();
+		return;
+	}
+	run_until(&seen.calls);
+	assert_int_equal(seen.answer.reason, NVML_REASON_TIMEOUT);
+	assert_false(seen.answer.skipped);
+	for (int i = 0; i < 3; i++) {
+		uint64_t begun = clock_now_usec();
+
+		query(&seen, 2);
+		assert_int_equal(seen.answer.reason, NVML_REASON_TIMEOUT);
+		assert_true(seen.answer.skipped);
+		assert_true(clock_now_usec() - begun < SHORT_USEC);
+		assert_true(nvml_client_is_stuck(client));
+		assert_int_equal(nvml_client_pid(client), pid);
+	}
+	kill(holder, SIGKILL);
+	waitpid(holder, NULL, 0);
+	run_until_gone();
+	assert_false(nvml_client_is_stuck(client));
+	query_good();
+}
+
 static void test_ends_in_query(void **state _unused_)
 {
 	static const struct {
@@ -266,8 +328,8 @@ static void test_closes_and_hangs(void **state _unused_)
 static void test_garbage(void **state _unused_)
 {
 	static const char *const libraries[] = {
-		"once:length", "once:kind", "once:address", "once:bool", "once:type",
-		"once:early",  "once:tiny", "once:huge",    "once:more",
+		"once:length", "once:kind", "once:address", "once:bool",       "once:type",
+		"once:early",  "once:tiny", "once:huge",    "once:end-length", "once:more",
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(libraries); i++) {
@@ -286,9 +348,12 @@ static void test_garbage(void **state _unused_)
 
 static void test_babble(void **state _unused_)
 {
+	struct seen seen = { 0 };
+
 	create("once:babble", LIMIT_USEC);
-	query_good();
+	query(&seen, 0);
 	run_until_gone();
+	assert_int_equal(seen.calls, 1);
 	query_good();
 }
 
@@ -470,6 +535,7 @@ int main(int argc, char **argv)
 		TEST(test_switched_off),
 		TEST(test_no_helper),
 		TEST(test_hang),
+		TEST(test_stuck),
 		TEST(test_ends_in_query),
 		TEST(test_closes_and_hangs),
 		TEST(test_garbage),

@@ -267,6 +267,12 @@ static void test_mig_and_unsupported(void **state _unused_)
 	assert_int_equal(card.reason, NVML_REASON_MIG);
 	assert_int_equal(card.mode, NVML_MODE_MIG);
 	assert_int_equal(card.n_types, 3);
+	/* Another error is not about MIG. */
+	fake.cards[0].mode_code = NVML_CODE_UNKNOWN;
+	query();
+	assert_int_equal(card.reason, NVML_REASON_ERROR);
+	assert_int_equal(card.nvml_error, 999);
+	fake.cards[0].mode_code = NVML_CODE_NOT_SUPPORTED;
 	fake.cards[0].mig = false;
 	query();
 	assert_int_equal(card.reason, NVML_REASON_UNSUPPORTED);
@@ -290,8 +296,15 @@ static void test_no_placement_support(void **state _unused_)
 	/* One type without placements costs that type. */
 	fake.cards[0].types[0].supported_code = fake.cards[0].types[2].supported_code = 0;
 	fake.cards[0].types[1].id = 7;
+	fake.cards[0].types[0].creatable_code = NVML_CODE_INVALID_ARGUMENT;
+	/* A placement beyond any card. */
+	fake.cards[0].types[2].supported[8] = 509;
+	fake.cards[0].types[2].n_supported = 9;
 	query();
 	assert_int_equal(card.reason, NVML_REASON_NONE);
+	assert_int_equal(card.types[0].placement.size, 0);
+	assert_int_equal(card.types[0].placement.n_ids, 0);
+	assert_int_equal(card.types[2].placement.n_ids, 8);
 	assert_int_equal(card.types[1].placement.size, 0);
 	assert_int_equal(card.types[1].placement.n_ids, 0);
 	assert_int_equal(card.types[2].placement.creatable, 0x94);
@@ -402,6 +415,7 @@ static void test_instances(void **state _unused_)
 		{ .id = 3251634190, .type = 1149, .placement = 8, .driver = "580.105.08" },
 		{ .id = 3251637554, .type = 1149, .placement = 0xffff, .driver = "Not Available" },
 		{ .id = 3251637555, .type = 1149, .placement = 12, .driver = "N/A" },
+		{ .id = 3251637560, .type = 1149, .placement = 600, .driver = "N/A" },
 		{ .id = 3251637556, .type = 1149, .placement = 0, .driver = "" },
 		{ .id = 3251637557, .type = 1149, .code = NVML_CODE_NOT_FOUND },
 		{ .id = 3251637558,
@@ -412,8 +426,9 @@ static void test_instances(void **state _unused_)
 	};
 	static const struct nvml_instance expected[] = {
 		{ 3251634190, 1149, 8, true },	 { 3251637554, 1149, PLACEMENT_NONE, false },
-		{ 3251637555, 1149, 12, false }, { 3251637556, 1149, 0, false },
-		{ 3251637558, 1149, 20, false }, { 3251637559, 1154, 24, true },
+		{ 3251637555, 1149, 12, false }, { 3251637560, 1149, PLACEMENT_NONE, false },
+		{ 3251637556, 1149, 0, false },	 { 3251637558, 1149, 20, false },
+		{ 3251637559, 1154, 24, true },
 	};
 
 	fake.cards[0].n_instances = ARRAY_SIZE(instances);
