@@ -104,6 +104,7 @@ static void list_vf(struct card_ops *o, struct pci_addr address, unsigned i, str
 	reply->list_errors[i] = vf->error;
 	if (fd < 0)
 		return;
+	vf->has_placement_file = vf_has_placement_file(fd);
 	r = vf_read_list(fd, &listed->list, &bad_lines, &err);
 	if (r < 0 && r != -E2BIG) {
 		reply->list_errors[i] = r;

@@ -5,10 +5,19 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "host/vf.h"
 #include "model/placement.h"
 
-/* Ends an operation: `what` becomes the reply's sentence, with the errno's own text behind it. */
+/* Ends an operation with a sentence of our own. */
+static void refuse(struct card_reply *reply, enum card_step step, int code, const char *text)
+{
+	reply->result = code;
+	reply->step = step;
+	str_copy_cut(reply->text, sizeof reply->text, text);
+}
+
+/* Ends an operation with what the driver said. */
 static void fail(struct card_reply *reply, enum card_step step, int code, const char *what)
 {
 	reply->result = code;
@@ -20,9 +29,9 @@ static void read_state(int fd, struct card_vf_state *vf)
 {
 	vf->error = vf_read_type(fd, &vf->type_id);
 	vf->placement_id = PLACEMENT_NONE;
-	vf->has_placement_file = faccessat(fd, "placement_id", F_OK, 0) == 0;
+	vf->has_placement_file = vf_has_placement_file(fd);
 	if (vf->error == 0 && vf->type_id != 0 && vf->has_placement_file)
-		vf->placement_id = vf_read_placement(fd, &vf->has_placement_file);
+		vf->placement_id = vf_read_placement(fd);
 }
 
 /* Clears the type we wrote. The driver answers EPERM where there is none: what reads back counts. */
@@ -44,7 +53,7 @@ static void write_failed(int fd, const struct card_request *request, int code, s
 	/* EPERM says that a type stood there already. So one that stands there now is another
 	 * writer's, even where it is the same. */
 	if (vf->error == 0 && vf->type_id != 0 && (code == -EPERM || vf->type_id != request->type_id)) {
-		fail(reply, CARD_STEP_BEFORE, -EEXIST, "type written by somebody else meanwhile");
+		refuse(reply, CARD_STEP_BEFORE, -EEXIST, "type written by somebody else meanwhile");
 		return;
 	}
 	fail(reply, CARD_STEP_WRITE, code, "write of current_vgpu_type");
@@ -75,10 +84,10 @@ static bool write_type(int fd, const struct card_request *request, struct card_r
 		return true;
 	if (vf->type_id == 0) {
 		/* The documented sign of a type that the driver would not create. */
-		fail(reply, CARD_STEP_READ_BACK, -EIO, "type written but 0 reads back");
+		refuse(reply, CARD_STEP_READ_BACK, -EIO, "type written but 0 reads back");
 		reply->undone = true;
 	} else {
-		fail(reply, CARD_STEP_READ_BACK, -EEXIST, "another type reads back");
+		refuse(reply, CARD_STEP_READ_BACK, -EEXIST, "another type reads back");
 	}
 	return false;
 }
@@ -95,7 +104,7 @@ static void steer(int fd, const struct card_request *request, struct card_reply 
 			return;
 		r = vf_write_placement(fd, request->placement_id);
 		if (vf->has_placement_file)
-			vf->placement_id = vf_read_placement(fd, &vf->has_placement_file);
+			vf->placement_id = vf_read_placement(fd);
 		if (r == 0 && vf->placement_id != request->placement_id)
 			r = -EIO;
 	}
@@ -130,7 +139,7 @@ void vf_configure(const char *sysfs_root, const struct card_request *request, st
 	if (!begin(sysfs_root, request, reply, &fd))
 		return;
 	if (reply->vfs[0].type_id != 0) {
-		fail(reply, CARD_STEP_BEFORE, -EEXIST, "the VF has a type already");
+		refuse(reply, CARD_STEP_BEFORE, -EEXIST, "the VF has a type already");
 		return;
 	}
 	if (write_type(fd, request, reply) && request->placement_id != PLACEMENT_NONE)
@@ -149,7 +158,7 @@ static bool is_ours(const struct card_request *request, struct card_reply *reply
 	if (vf->type_id == 0)
 		return false;
 	if (request->type_id != 0 && vf->type_id != request->type_id) {
-		fail(reply, CARD_STEP_CHANGED, -ESTALE, "another type than expected stands there");
+		refuse(reply, CARD_STEP_CHANGED, -ESTALE, "another type than expected stands there");
 		return false;
 	}
 	return true;
@@ -168,7 +177,7 @@ static void write_zero(int fd, struct card_reply *reply)
 	else if (vf->error < 0)
 		fail(reply, CARD_STEP_READ_BACK, vf->error, "read back of current_vgpu_type");
 	else if (vf->type_id != 0)
-		fail(reply, CARD_STEP_READ_BACK, -EIO, "0 written but a type reads back");
+		refuse(reply, CARD_STEP_READ_BACK, -EIO, "0 written but a type reads back");
 }
 
 void vf_release(const char *sysfs_root, const struct card_request *request, vf_open_check_fn check,

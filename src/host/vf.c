@@ -82,14 +82,18 @@ int vf_write_type(int vf_fd, uint32_t type_id)
 	return attr_write(vf_fd, "current_vgpu_type", text);
 }
 
-uint16_t vf_read_placement(int vf_fd, bool *ret_has_file)
+bool vf_has_placement_file(int vf_fd)
+{
+	return faccessat(vf_fd, "placement_id", F_OK, 0) == 0;
+}
+
+uint16_t vf_read_placement(int vf_fd)
 {
 	char text[ATTR_MAX];
 	size_t len;
 	int r;
 
 	r = file_read_into(vf_fd, "placement_id", text, sizeof text, &len);
-	*ret_has_file = r != -ENOENT;
 	return r < 0 ? PLACEMENT_NONE : vf_parse_placement(text, len);
 }
 

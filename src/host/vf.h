@@ -22,9 +22,10 @@ int vf_read_type(int vf_fd, uint32_t *ret) _must_check_;
 /* Writes the decimal id in one write(2); 0 releases. */
 int vf_write_type(int vf_fd, uint32_t type_id) _must_check_;
 
-/* placement_id, or PLACEMENT_NONE when it does not read as one. *ret_has_file is false where the
- * driver has no such file (before 570). */
-uint16_t vf_read_placement(int vf_fd, bool *ret_has_file);
+/* False where the driver has no placement_id (before 570). Does not ask the driver. */
+bool vf_has_placement_file(int vf_fd);
+/* placement_id, or PLACEMENT_NONE when it does not read as one. */
+uint16_t vf_read_placement(int vf_fd);
 int vf_write_placement(int vf_fd, uint16_t id) _must_check_;
 /* Asks for a placement through vgpu_params, which the driver honours at the VM's boot, and reads it
  * back. -EIO when it does not stand there afterwards. */

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "host/card-client.h"
+#include "model/outcome.h"
 #include "model/placement.h"
 
 struct driver {
@@ -77,11 +78,12 @@ static void done(const struct card_reply *reply, void *userdata)
 				       __builtin_popcountll(reply->lists[i][0]) +
 					       __builtin_popcountll(reply->lists[i][1])));
 	}
-	print(json_pack("{s:i, s:s, s:i, s:s, s:b, s:b, s:i, s:b, s:s, s:s, s:i, s:o}", "number",
-			(int)pending->number, "op", card_op_name(reply->op), "result", reply->result, "step",
-			step_names[reply->step], "undone", reply->undone, "steered", reply->steered,
-			"steer_error", reply->steer_error, "partial", reply->scan_partial, "holder",
-			reply->holder, "text", reply->text, "types", (int)reply->types.n, "vfs", vfs));
+	print(json_pack("{s:i, s:s, s:i, s:b, s:s, s:b, s:b, s:i, s:b, s:s, s:s, s:i, s:o}", "number",
+			(int)pending->number, "op", card_op_name(reply->op), "result", reply->result,
+			"driver_stuck", reply->result == -E_DRIVER_STUCK, "step", step_names[reply->step],
+			"undone", reply->undone, "steered", reply->steered, "steer_error",
+			reply->steer_error, "partial", reply->scan_partial, "holder", reply->holder, "text",
+			reply->text, "types", (int)reply->types.n, "vfs", vfs));
 }
 
 static bool parse(char *line, struct card_request *ret)
