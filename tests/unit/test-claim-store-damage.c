@@ -197,6 +197,34 @@ static void test_flipped_bytes(void **state)
 	assert_true(n_refused > 40);
 }
 
+/* A name stands in its row and in the index; either of them changed is damage. */
+static void test_flipped_name(void **state)
+{
+	struct damage *d = *state;
+	_free_ char *bytes = malloc(d->good.len);
+	size_t at = 0;
+	unsigned n = 0;
+
+	assert_non_null(bytes);
+	for (;;) {
+		const char *found = memmem(d->good.bytes + at, d->good.len - at, "claim-12", 8);
+
+		if (!found)
+			break;
+		at = (size_t)(found - d->good.bytes) + 8;
+		memcpy(bytes, d->good.bytes, d->good.len);
+		bytes[at - 1] = '3'; /* there is a claim-13, and a claim-12 is missing */
+		restore(d);
+		put_file(fixture_path(&d->f, "claims.db"), bytes, d->good.len);
+		assert_refused(d, bytes, d->good.len, "damaged");
+		bytes[at - 1] = 'z';
+		put_file(fixture_path(&d->f, "claims.db"), bytes, d->good.len);
+		assert_refused(d, bytes, d->good.len, "damaged");
+		n++;
+	}
+	assert_true(n >= 2);
+}
+
 static void test_not_a_file(void **state)
 {
 	struct damage *d = *state;
@@ -399,11 +427,15 @@ static void test_mended_while_running(void **state)
 {
 	struct damage *d = *state;
 	uint64_t deadline = clock_now_usec() + DEADLINE_USEC;
+	uint64_t some_retries = clock_now_usec() + 100 * USEC_PER_MSEC;
 
 	restore(d);
 	put_file(fixture_path(&d->f, "claims.db"), d->good.bytes, 5000);
 	fixture_open(&d->f);
 	assert_int_equal(d->f.state, STORE_STATE_UNREADABLE);
+	while (clock_now_usec() < some_retries)
+		fixture_run_once(&d->f, deadline);
+	assert_int_equal(d->f.n_loaded, 1); /* the same reason is reported once */
 	put_gen(&d->f, "x\n"); /* another reason is another report */
 	fixture_wait_loaded(&d->f, 2);
 	assert_non_null(strstr(d->f.reason, "claims.gen"));
@@ -475,6 +507,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_cut, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_overwritten, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_flipped_bytes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_flipped_name, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_not_a_file, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_foreign_and_newer, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bad_rows, setup, teardown),
