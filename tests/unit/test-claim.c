@@ -20,6 +20,7 @@ static void names_hold_their_rule(void **state)
 		{ "a%2e", false },    { "\xc3\xa4", false }, { "a\xc3\xa4", false }, { "..", false },
 		{ "a..", true },      { "a-", true },	  { " a", false },	{ "@", false },
 		{ "[", false },	      { "`", false },	  { "{", false },	{ "a@", false },
+		{ "A", true },	      { "z", true },	  { "9", true },	{ "/", false },
 	};
 	char longest[CLAIM_NAME_MAX + 1];
 

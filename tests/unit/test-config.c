@@ -146,6 +146,29 @@ static void every_key_is_stored(void **state)
 	config_free(c);
 }
 
+static void values_at_their_limits_are_taken(void **state)
+{
+	static const char *const texts[] = {
+		"listen: 127.0.0.1:9400\n",
+		"listen: 0.0.0.0:65535\n",
+		"listen: localhost:0\n",
+		"listen: '[ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255]:1'\n",
+		"nvml_library: /opt/lib/libnvidia-ml.so.1\n",
+		"nvml_library: libnvidia-ml.so\n",
+		"unclaimed_grace: 24h\n",
+		"reconcile_interval: 10ms\n",
+		"gpu: {vf_quarantine_threshold: 4294967295, nvml_timeout: 10ms, card_timeout: 1h}\n",
+		"recover: {timeout: 1s, services_stop: ['1', nvidia-dcgm.service]}\n",
+		"sentinel: {marker_prefixes: [A_Z09]}\n",
+		"\"gpu\": {'exclude': [0001:41:00.0]}\n",
+		"data_dir: |-\n  /a\n",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		config_free(parse(texts[i]));
+}
+
 /* Every message starts with the file, the line and the key; `says` is what follows. */
 static void refuses_and_names_line_and_key(void **state)
 {
@@ -246,6 +269,7 @@ static void refuses_and_names_line_and_key(void **state)
 		{ "data_dir: \"/a\n", "t:2: not valid YAML: found unexpected end of stream" },
 		{ "data_dir: /a\n\tsocket: /b\n", "t:2: not valid YAML: " },
 		{ "gpu: {exclude: [\n", "t:2: not valid YAML: " },
+		{ "data_dir: /a\n\xe9\n", "t:2: not valid YAML: " },
 		{ "data_dir: /a\n# caf\xe9\n", "t:2: not valid YAML: " },
 		{ "%YAML 7.0\n---\n", "t:1: not valid YAML: " },
 	};
@@ -378,6 +402,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_said_gives_the_defaults),
 		cmocka_unit_test(every_key_is_stored),
+		cmocka_unit_test(values_at_their_limits_are_taken),
 		cmocka_unit_test(refuses_and_names_line_and_key),
 		cmocka_unit_test(holds_both_sides_of_its_limits),
 		cmocka_unit_test(lists_have_a_limit),

@@ -2,10 +2,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,12 +16,38 @@
 
 #include <cmocka.h>
 
+/* In the place of libc's: what was made durable, in order. */
+static struct {
+	unsigned n;
+	ino_t inode[4];
+	off_t size_of_f[4]; /* size of "f" at that moment; -1: not there */
+	int error;	    /* what to fail with; 0: not */
+} synced;
+
+int fsync(int fd)
+{
+	struct stat st, f;
+
+	if (synced.error) {
+		errno = synced.error;
+		return -1;
+	}
+	fstat(fd, &st);
+	if (synced.n < 4) {
+		synced.inode[synced.n] = st.st_ino;
+		synced.size_of_f[synced.n] = stat("f", &f) == 0 ? f.st_size : -1;
+	}
+	synced.n++;
+	return 0;
+}
+
 static char folder[] = "/tmp/berth-test-file-XXXXXX";
 
 /* Every test works inside a fresh folder. */
 static int enter_folder(void **state)
 {
 	(void)state;
+	memset(&synced, 0, sizeof synced);
 	strcpy(folder + strlen(folder) - 6, "XXXXXX");
 	return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
 }
@@ -148,6 +176,52 @@ static void a_failed_replacement_changes_nothing(void **state)
 	assert_int_equal(file_replace("f", "x", 1, 0600), -ELOOP);
 }
 
+static void a_replacement_is_durable_before_it_shows(void **state)
+{
+	static const char *const paths[] = { "f", "./f", NULL };
+	char absolute[200];
+	struct stat here, f;
+
+	(void)state;
+	snprintf(absolute, sizeof absolute, "%s/f", folder);
+	assert_int_equal(stat(".", &here), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+		memset(&synced, 0, sizeof synced);
+		put("f", "old", 3);
+		assert_int_equal(file_replace(paths[i] ?: absolute, "newer", 5, 0600), 0);
+		assert_int_equal(stat("f", &f), 0);
+		assert_int_equal(synced.n, 2);
+		assert_int_equal(synced.inode[0], f.st_ino);
+		assert_int_equal(synced.size_of_f[0], 3);
+		assert_int_equal(synced.inode[1], here.st_ino);
+		assert_int_equal(synced.size_of_f[1], 5);
+	}
+}
+
+static void a_disk_that_fails_or_is_full_leaves_the_old_file(void **state)
+{
+	struct rlimit full = { .rlim_cur = 1000, .rlim_max = RLIM_INFINITY }, old;
+	static char data[5000];
+	char buf[16];
+
+	(void)state;
+	put("f", "old", 3);
+	synced.error = EIO;
+	assert_int_equal(file_replace("f", "new", 3, 0600), -EIO);
+	synced.error = 0;
+	assert_int_equal(access("f.tmp", F_OK), -1);
+	getrlimit(RLIMIT_FSIZE, &old);
+	full.rlim_max = old.rlim_max;
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &full);
+	/* The first write is cut at the limit, the next one fails. */
+	assert_int_equal(file_replace("f", data, sizeof data, 0600), -EFBIG);
+	setrlimit(RLIMIT_FSIZE, &old);
+	assert_int_equal(access("f.tmp", F_OK), -1);
+	assert_int_equal(file_read_into(AT_FDCWD, "f", buf, sizeof buf, NULL), 0);
+	assert_string_equal(buf, "old");
+}
+
 static void makes_folders_that_are_missing(void **state)
 {
 	struct stat st;
@@ -194,6 +268,8 @@ int main(void)
 		TEST(reads_below_a_folder),
 		TEST(replaces_whole_and_leaves_nothing_beside),
 		TEST(a_failed_replacement_changes_nothing),
+		TEST(a_replacement_is_durable_before_it_shows),
+		TEST(a_disk_that_fails_or_is_full_leaves_the_old_file),
 		TEST(makes_folders_that_are_missing),
 		TEST(names_what_a_link_points_to),
 	};

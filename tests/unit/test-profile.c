@@ -36,6 +36,13 @@ static void knows_the_framebuffer_from_the_name(void **state)
 		{ "L40S-4Q ", 0 },
 		{ "L40S-4Q2", 0 },
 		{ "T4-0Q", 0 },
+		{ "X-1A", 1024 },
+		{ "X-1Z", 1024 },
+		{ "X-1a", 1024 },
+		{ "X-1z", 1024 },
+		{ "X-1@", 0 },
+		{ "X-1[", 0 },
+		{ "X-1{", 0 },
 		{ "L40S 4Q", 0 },
 	};
 

@@ -147,6 +147,14 @@ static void outside_text_is_made_safe(void **state)
 		{ "caf\xc3\xa9", true, "caf\xc3\xa9" },
 		{ "\xe2\x82\xac", true, "\xe2\x82\xac" },
 		{ "\xf0\x9f\x98\x80", true, "\xf0\x9f\x98\x80" },
+		{ "\xc2\xa1", true, "\xc2\xa1" },
+		{ "\xdf\xbf", true, "\xdf\xbf" },
+		{ "\xe0\xa0\x80", true, "\xe0\xa0\x80" },
+		{ "\xed\x9f\xbf", true, "\xed\x9f\xbf" },
+		{ "\xed\xbf\xbf", false, "???" },
+		{ "\xee\x80\x80", true, "\xee\x80\x80" },
+		{ "\xef\xbf\xbf", true, "\xef\xbf\xbf" },
+		{ "\xf0\x90\x80\x80", true, "\xf0\x90\x80\x80" },
 		{ "\xf4\x8f\xbf\xbf", true, "\xf4\x8f\xbf\xbf" },
 		{ "\xc2\x9b", true, "??" }, /* U+009B, a control character */
 		{ "\xc2\xa0", true, "\xc2\xa0" },
@@ -196,6 +204,7 @@ static void starts_and_ends(void **state)
 	assert_true(str_ends_with("a.sock", ".sock"));
 	assert_true(str_ends_with(".sock", ".sock"));
 	assert_false(str_ends_with("sock", ".sock"));
+	assert_false(str_ends_with("a.sock", ".lock"));
 	assert_true(str_ends_with("x", ""));
 	assert_true(str_is_empty(NULL));
 	assert_true(str_is_empty(""));
@@ -208,6 +217,9 @@ static void prints_into_fresh_memory(void **state)
 
 	(void)state;
 	assert_string_equal(s, "a/5");
+	free(s);
+	s = str_printf("%s", "");
+	assert_string_equal(s, "");
 	free(s);
 }
 
