@@ -509,6 +509,21 @@ static void cmd_xid(const struct request *q)
 	done(q, "");
 }
 
+/* What was under way on the host ends with it. */
+static void drop_jobs(struct simcommand *c)
+{
+	for (size_t i = 0; i < JOBS_MAX; i++) {
+		struct job *job = &c->jobs[i];
+
+		if (!job->used || !job->timer)
+			continue;
+		job->timer = sd_event_source_disable_unref(job->timer);
+		job->used = false;
+		if (job->answer)
+			job->answer(job->userdata, 1, "", "the host was rebooted\n");
+	}
+}
+
 static void cmd_reboot(const struct request *q)
 {
 	struct sim *sim = q->c->sim;
@@ -516,6 +531,7 @@ static void cmd_reboot(const struct request *q)
 	_free_ char *text = NULL;
 	int r = -ENOMEM;
 
+	drop_jobs(q->c);
 	sim_reboot(sim);
 	simguests_sync(q->c->parts.guests);
 	simfuse_changed(q->c->parts.sys);

@@ -249,7 +249,11 @@ int simctl_client(const char *root, int argc, char *argv[])
 	int status = 1, r;
 
 	for (int i = 0; i < argc; i++)
-		json_array_append_new(args, json_string(argv[i]));
+		if (json_array_append_new(args, json_string(argv[i])) < 0) {
+			fprintf(stderr, "berth-sim ctl: an argument is no UTF-8 text\n");
+			json_decref(args);
+			return 2;
+		}
 	request = json_pack("{ss so}", "cwd", cwd ?: "/", "argv", args);
 	text = request ? json_dumps(request, JSON_COMPACT) : NULL;
 	json_decref(request);

@@ -32,7 +32,7 @@ static void list_root(struct sim *sim, struct sim_listing *l)
 	node = plain_node(sim, PLAIN_IOMMU);
 	sim_listing_add(l, "iommu", &node);
 	for (uint32_t i = 0; i < sim->card_count; i++) {
-		char name[16];
+		char name[24];
 
 		if (!sim->cards[i].present)
 			continue;
@@ -62,7 +62,7 @@ static void list_vfio(struct sim *sim, bool devices, struct sim_listing *l)
 			struct sim_vf *vf = &sim->cards[i].vfs[j];
 			struct sim_node node = sim_function_node(
 				vf->card, j, devices ? SIM_KIND_DEV_VFIO : SIM_KIND_DEV_GROUP, 0);
-			char name[16];
+			char name[24];
 
 			if (!sim_vf_visible(vf))
 				continue;

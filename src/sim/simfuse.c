@@ -30,8 +30,9 @@ struct op {
 	sd_event_source *timer;
 };
 
-/* An open file or folder. */
+/* An open file or folder; in simfuse.files[index]. */
 struct file {
+	size_t index;
 	char *text; /* of an attribute, since its last read from 0 */
 	size_t len;
 	struct simdev_handle handle;
@@ -49,6 +50,8 @@ struct simfuse {
 	struct timespec started;
 	struct op **ops; /* those not answered yet */
 	size_t op_count, op_cap;
+	struct file **files; /* those open */
+	size_t file_count, file_cap;
 };
 
 static struct simfuse *self(fuse_req_t req)
@@ -134,19 +137,53 @@ static void on_readlink(fuse_req_t req, fuse_ino_t ino)
 		fuse_reply_readlink(req, target);
 }
 
+static struct file *file_new(struct simfuse *f)
+{
+	struct file *file;
+
+	if (f->file_count == f->file_cap) {
+		size_t cap = f->file_cap ? f->file_cap * 2 : 64;
+		struct file **grown = reallocarray(f->files, cap, sizeof(struct file *));
+
+		if (!grown)
+			return NULL;
+		f->files = grown;
+		f->file_cap = cap;
+	}
+	file = calloc(1, sizeof(*file));
+	if (!file)
+		return NULL;
+	file->index = f->file_count;
+	f->files[f->file_count++] = file;
+	return file;
+}
+
+static void file_free(struct simfuse *f, struct file *file)
+{
+	if (!file)
+		return;
+	f->files[file->index] = f->files[--f->file_count];
+	f->files[file->index]->index = file->index;
+	simdev_close(f->sim, &file->handle);
+	sim_listing_done(&file->listing);
+	free(file->text);
+	free(file);
+}
+
 static void on_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct simfuse *f = self(req);
-	struct file *file = calloc(1, sizeof(*file));
+	struct file *file = file_new(f);
 	int r = file ? list(f, ino, &file->listing) : -ENOMEM;
 
 	if (r < 0) {
-		free(file);
+		file_free(f, file);
 		fuse_reply_err(req, -r);
 		return;
 	}
 	fi->fh = (uint64_t)(uintptr_t)file;
-	fuse_reply_open(req, fi);
+	if (fuse_reply_open(req, fi) == -ENOENT)
+		file_free(f, file); /* the caller was interrupted: no release follows */
 }
 
 static void on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
@@ -175,15 +212,6 @@ static void on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, s
 	fuse_reply_buf(req, buf, used);
 }
 
-static void on_releasedir(fuse_req_t req, fuse_ino_t ino _unused_, struct fuse_file_info *fi)
-{
-	struct file *file = (struct file *)(uintptr_t)fi->fh;
-
-	sim_listing_done(&file->listing);
-	free(file);
-	fuse_reply_err(req, 0);
-}
-
 static void on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct simfuse *f = self(req);
@@ -197,32 +225,25 @@ static void on_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		fuse_reply_err(req, EACCES);
 		return;
 	}
-	file = calloc(1, sizeof(*file));
+	file = file_new(f);
 	if (!file)
 		r = -ENOMEM;
 	else if (f->tree == SIMFUSE_DEV)
 		r = simdev_open(f->sim, ino, &file->handle);
 	if (r < 0) {
-		free(file);
+		file_free(f, file);
 		fuse_reply_err(req, -r);
 		return;
 	}
 	fi->fh = (uint64_t)(uintptr_t)file;
 	fi->direct_io = 1;
-	if (fuse_reply_open(req, fi) == -ENOENT) {
-		/* The open was interrupted: no release follows. */
-		simdev_close(f->sim, &file->handle);
-		free(file);
-	}
+	if (fuse_reply_open(req, fi) == -ENOENT)
+		file_free(f, file);
 }
 
 static void on_release(fuse_req_t req, fuse_ino_t ino _unused_, struct fuse_file_info *fi)
 {
-	struct file *file = (struct file *)(uintptr_t)fi->fh;
-
-	simdev_close(self(req)->sim, &file->handle);
-	free(file->text);
-	free(file);
+	file_free(self(req), (struct file *)(uintptr_t)fi->fh);
 	fuse_reply_err(req, 0);
 }
 
@@ -409,7 +430,7 @@ static const struct fuse_lowlevel_ops operations = {
 	.readlink = on_readlink,
 	.opendir = on_opendir,
 	.readdir = on_readdir,
-	.releasedir = on_releasedir,
+	.releasedir = on_release,
 	.open = on_open,
 	.read = on_read,
 	.write = on_write,
@@ -517,7 +538,10 @@ struct simfuse *simfuse_free(struct simfuse *f)
 		fuse_session_unmount(f->session);
 	if (f->session)
 		fuse_session_destroy(f->session);
+	while (f->file_count > 0)
+		file_free(f, f->files[0]);
 	free(f->buf.mem);
+	free(f->files);
 	free(f->ops);
 	free(f);
 	return NULL;

@@ -185,7 +185,7 @@ static void add_device(struct sim_listing *l, struct sim_card *card, uint32_t fn
 static void add_group(struct sim_listing *l, struct sim_card *card, uint32_t fn, uint32_t arg _unused_)
 {
 	struct sim_node node = sim_function_node(card, fn, SIM_KIND_GROUP, 0);
-	char name[16];
+	char name[24];
 
 	snprintf(name, sizeof(name), "%u", function_group(card, fn));
 	for (size_t i = 0; i < l->count; i++)
@@ -284,7 +284,7 @@ static void list_function(struct sim_card *card, uint32_t fn, struct sim_listing
 static void list_vfio_dev(struct sim_vf *vf, enum sim_kind kind, struct sim_listing *l)
 {
 	struct sim_node node;
-	char name[16];
+	char name[24];
 
 	if (kind == SIM_KIND_VFIO_N) {
 		node = sim_function_node(vf->card, vf->index, SIM_KIND_FUNCTION_ATTRIBUTE, ATTRIBUTE_VFIO_DEV);
