@@ -78,8 +78,8 @@ struct metrics *metrics_free(struct metrics *m)
 	return NULL;
 }
 
-static struct metric *declare(struct metrics *m, enum metric_kind kind, const char *name, const char *help,
-			      const char *const label_names[], unsigned n_labels)
+static struct metric *declare(struct metrics *m, enum metric_kind kind, const char *name,
+			      const char *help, const char *const label_names[], unsigned n_labels)
 {
 	struct metric *f;
 
@@ -117,8 +117,8 @@ struct metric *metrics_gauge(struct metrics *m, const char *name, const char *he
 }
 
 struct metric *metrics_histogram(struct metrics *m, const char *name, const char *help,
-				 const char *const label_names[], unsigned n_labels, const double buckets[],
-				 unsigned n_buckets)
+				 const char *const label_names[], unsigned n_labels,
+				 const double buckets[], unsigned n_buckets)
 {
 	struct metric *f;
 
@@ -286,8 +286,8 @@ static void render_escaped(struct buf *out, const char *text, const char *quote)
 }
 
 /* NAME<suffix>{labels,le="..."} and a blank. `le` is NULL where there is none. */
-static void render_name(struct buf *out, const struct metric *f, const struct series *s, const char *suffix,
-			const double *le)
+static void render_name(struct buf *out, const struct metric *f, const struct series *s,
+			const char *suffix, const double *le)
 {
 	const char *separator = "{";
 

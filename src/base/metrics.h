@@ -16,10 +16,10 @@
 #include "base/macro.h"
 
 #define METRIC_FAMILIES_MAX 128
-#define METRIC_SERIES_MAX 256
-#define METRIC_LABELS_MAX 4
-#define METRIC_BUCKETS_MAX 24
-#define METRIC_VALUE_MAX 256 /* bytes of one label's value with NUL */
+#define METRIC_SERIES_MAX   256
+#define METRIC_LABELS_MAX   4
+#define METRIC_BUCKETS_MAX  24
+#define METRIC_VALUE_MAX    256 /* bytes of one label's value with NUL */
 
 struct metrics;
 struct metric;
@@ -35,12 +35,13 @@ struct metric *metrics_gauge(struct metrics *m, const char *name, const char *he
 			     const char *const label_names[], unsigned n_labels);
 /* Buckets are upper limits, ascending, without +Inf; they are copied. */
 struct metric *metrics_histogram(struct metrics *m, const char *name, const char *help,
-				 const char *const label_names[], unsigned n_labels, const double buckets[],
-				 unsigned n_buckets);
+				 const char *const label_names[], unsigned n_labels,
+				 const double buckets[], unsigned n_buckets);
 
 /* label_values in the order of the names; NULL for a family without labels. */
-void metric_add(struct metric *f, const char *const label_values[], double v); /* counter (v >= 0), gauge */
-void metric_set(struct metric *f, const char *const label_values[], double v); /* gauge */
+void metric_add(struct metric *f, const char *const label_values[],
+		double v); /* counter (v >= 0), gauge */
+void metric_set(struct metric *f, const char *const label_values[], double v);	   /* gauge */
 void metric_observe(struct metric *f, const char *const label_values[], double v); /* histogram */
 
 /* Drops all series, for a gauge that is about to be filled anew. */

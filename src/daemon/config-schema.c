@@ -15,18 +15,18 @@
 #include "base/str.h"
 
 #define MSEC USEC_PER_MSEC
-#define SEC USEC_PER_SEC
+#define SEC  USEC_PER_SEC
 #define HOUR (3600 * USEC_PER_SEC)
 
 enum kind {
-	KIND_PATH,     /* absolute */
-	KIND_SOCKET,   /* absolute, and short enough for a socket address */
-	KIND_LIBRARY,  /* absolute, a bare file name, or empty */
-	KIND_LISTEN,   /* ADDRESS:PORT */
+	KIND_PATH,    /* absolute */
+	KIND_SOCKET,  /* absolute, and short enough for a socket address */
+	KIND_LIBRARY, /* absolute, a bare file name, or empty */
+	KIND_LISTEN,  /* ADDRESS:PORT */
 	KIND_TEXT,
 	KIND_COUNT,
 	KIND_DURATION,
-	KIND_CHOICE,   /* an enum; the names are numbered as its values are */
+	KIND_CHOICE, /* an enum; the names are numbered as its values are */
 	KIND_BDF_LIST,
 	KIND_PATH_LIST,
 	KIND_PREFIX_LIST,
@@ -36,9 +36,9 @@ enum kind {
 struct config_setting {
 	const char *path;
 	enum kind kind;
-	size_t offset;	     /* of the value in struct config; of the array for a list */
-	size_t count_offset; /* lists: of the number of items */
-	uint64_t min, max;   /* numbers; usec for durations */
+	size_t offset;	      /* of the value in struct config; of the array for a list */
+	size_t count_offset;  /* lists: of the number of items */
+	uint64_t min, max;    /* numbers; usec for durations */
 	const char *standard; /* as in the file; lists: items between blanks; NULL: none */
 	const char *(*choice)(unsigned i); /* name of value i, NULL behind the last */
 };
@@ -69,9 +69,8 @@ static const char *policy_choice(unsigned i)
 }
 
 #define FIELD(f) .offset = offsetof(struct config, f)
-#define LIST(f) .offset = offsetof(struct config, f), .count_offset = offsetof(struct config, n_##f)
+#define LIST(f)	 .offset = offsetof(struct config, f), .count_offset = offsetof(struct config, n_##f)
 
-/* clang-format off */
 static const struct config_setting settings[] = {
 	{ "data_dir", KIND_PATH, FIELD(data_dir), .standard = "/var/lib/berth" },
 	{ "socket", KIND_SOCKET, FIELD(socket), .standard = "/run/berth/berthd.sock" },
@@ -79,30 +78,42 @@ static const struct config_setting settings[] = {
 	{ "sysfs_root", KIND_PATH, FIELD(sysfs_root), .standard = "/sys" },
 	{ "dev_root", KIND_PATH, FIELD(dev_root), .standard = "/dev" },
 	{ "proc_root", KIND_PATH, FIELD(proc_root), .standard = "/proc" },
-	{ "boot_id_file", KIND_PATH, FIELD(boot_id_file), .standard = "/proc/sys/kernel/random/boot_id" },
+	{ "boot_id_file", KIND_PATH, FIELD(boot_id_file),
+	  .standard = "/proc/sys/kernel/random/boot_id" },
 	{ "nvml_library", KIND_LIBRARY, FIELD(nvml_library), .standard = "libnvidia-ml.so.1" },
-	{ "reconcile_interval", KIND_DURATION, FIELD(reconcile_interval_usec), .min = 10 * MSEC, .max = 24 * HOUR, .standard = "60s" },
-	{ "unclaimed_vfs", KIND_CHOICE, FIELD(unclaimed_vfs), .choice = unclaimed_choice, .standard = "reset" },
-	{ "unclaimed_grace", KIND_DURATION, FIELD(unclaimed_grace_usec), .min = 0, .max = 24 * HOUR, .standard = "30s" },
+	{ "reconcile_interval", KIND_DURATION, FIELD(reconcile_interval_usec), .min = 10 * MSEC,
+	  .max = 24 * HOUR, .standard = "60s" },
+	{ "unclaimed_vfs", KIND_CHOICE, FIELD(unclaimed_vfs), .choice = unclaimed_choice,
+	  .standard = "reset" },
+	{ "unclaimed_grace", KIND_DURATION, FIELD(unclaimed_grace_usec), .min = 0, .max = 24 * HOUR,
+	  .standard = "30s" },
 	{ "claims", KIND_CHOICE, FIELD(claims), .choice = claims_choice, .standard = "owner" },
-	{ "gpu.vf_quarantine_threshold", KIND_COUNT, FIELD(vf_quarantine_threshold), .min = 1, .max = UINT32_MAX, .standard = "2" },
-	{ "gpu.nvml_timeout", KIND_DURATION, FIELD(nvml_timeout_usec), .min = 10 * MSEC, .max = HOUR, .standard = "5s" },
-	{ "gpu.card_timeout", KIND_DURATION, FIELD(card_timeout_usec), .min = 10 * MSEC, .max = HOUR, .standard = "15s" },
-	{ "gpu.placement_policy", KIND_CHOICE, FIELD(placement_policy), .choice = policy_choice, .standard = "least_loaded" },
+	{ "gpu.vf_quarantine_threshold", KIND_COUNT, FIELD(vf_quarantine_threshold), .min = 1,
+	  .max = UINT32_MAX, .standard = "2" },
+	{ "gpu.nvml_timeout", KIND_DURATION, FIELD(nvml_timeout_usec), .min = 10 * MSEC,
+	  .max = HOUR, .standard = "5s" },
+	{ "gpu.card_timeout", KIND_DURATION, FIELD(card_timeout_usec), .min = 10 * MSEC,
+	  .max = HOUR, .standard = "15s" },
+	{ "gpu.placement_policy", KIND_CHOICE, FIELD(placement_policy), .choice = policy_choice,
+	  .standard = "least_loaded" },
 	{ "gpu.exclude", KIND_BDF_LIST, LIST(exclude) },
-	{ "sentinel.scan_interval", KIND_DURATION, FIELD(scan_interval_usec), .min = 10 * MSEC, .max = HOUR, .standard = "5s" },
-	{ "sentinel.marker_prefixes", KIND_PREFIX_LIST, LIST(marker_prefixes), .min = 1, .standard = "BERTH HYPEMAN" },
-	{ "sentinel.console_dirs", KIND_PATH_LIST, LIST(console_dirs), .standard = "/var/log/berth /var/log/libvirt/qemu" },
-	{ "recover.sriov_manage", KIND_PATH, FIELD(recover_sriov_manage), .standard = "/usr/lib/nvidia/sriov-manage" },
+	{ "sentinel.scan_interval", KIND_DURATION, FIELD(scan_interval_usec), .min = 10 * MSEC,
+	  .max = HOUR, .standard = "5s" },
+	{ "sentinel.marker_prefixes", KIND_PREFIX_LIST, LIST(marker_prefixes), .min = 1,
+	  .standard = "BERTH HYPEMAN" },
+	{ "sentinel.console_dirs", KIND_PATH_LIST, LIST(console_dirs),
+	  .standard = "/var/log/berth /var/log/libvirt/qemu" },
+	{ "recover.sriov_manage", KIND_PATH, FIELD(recover_sriov_manage),
+	  .standard = "/usr/lib/nvidia/sriov-manage" },
 	{ "recover.services_stop", KIND_TEXT_LIST, LIST(recover_services_stop) },
 	{ "recover.services_start", KIND_TEXT_LIST, LIST(recover_services_start) },
 	{ "recover.verify", KIND_TEXT, FIELD(recover_verify) },
-	{ "recover.timeout", KIND_DURATION, FIELD(recover_timeout_usec), .min = SEC, .max = 24 * HOUR, .standard = "2m" },
+	{ "recover.timeout", KIND_DURATION, FIELD(recover_timeout_usec), .min = SEC,
+	  .max = 24 * HOUR, .standard = "2m" },
 	{ "tls.certificate", KIND_PATH, FIELD(tls_certificate) },
 	{ "tls.key", KIND_PATH, FIELD(tls_key) },
 	{ "tls.client_ca", KIND_PATH, FIELD(tls_client_ca) },
 };
-/* clang-format on */
 
 static void *at(const struct config *c, size_t offset)
 {
@@ -144,8 +155,8 @@ bool config_setting_is_list(const struct config_setting *s)
 /* What YAML takes for null, a truth value or a number when it stands there without quotes. */
 static bool is_text_by_accident(const char *value)
 {
-	static const char *const words[] = { "",     "~",    "null", "true", "false",
-					     "yes",  "no",   "on",   "off" };
+	static const char *const words[] = { "",    "~",  "null", "true", "false",
+					     "yes", "no", "on",	  "off" };
 	char *end;
 
 	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
@@ -209,7 +220,8 @@ static int check_library(const char *value, struct error *err)
 	if (!*value)
 		return 0;
 	if (value[0] != '/' && strchr(value, '/'))
-		return error_set(err, EINVAL, "'%.60s' must be a file name or an absolute path", value);
+		return error_set(err, EINVAL, "'%.60s' must be a file name or an absolute path",
+				 value);
 	return check_text(value, err);
 }
 
@@ -222,7 +234,8 @@ static int check_prefix(const char *value, struct error *err)
 		return error_set(err, EINVAL, "a prefix has 1 to 32 characters");
 	for (const char *p = value; *p; p++)
 		if (!((*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || *p == '_'))
-			return error_set(err, EINVAL, "'%.32s' holds something else than A-Z, 0-9 and _", value);
+			return error_set(err, EINVAL,
+					 "'%.32s' holds something else than A-Z, 0-9 and _", value);
 	return 0;
 }
 
@@ -236,9 +249,9 @@ static int check_string(const struct config_setting *s, const char *value, struc
 		return check_path(value, err);
 	case KIND_SOCKET:
 		r = check_path(value, err);
-		if (r == 0 && strlen(value) >= sizeof ((struct sockaddr_un *)NULL)->sun_path)
+		if (r == 0 && strlen(value) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
 			r = error_set(err, EINVAL, "is too long for a socket (at most %zu bytes)",
-				      sizeof ((struct sockaddr_un *)NULL)->sun_path - 1);
+				      sizeof((struct sockaddr_un *)NULL)->sun_path - 1);
 		return r;
 	case KIND_LIBRARY:
 		return check_library(value, err);
@@ -259,7 +272,8 @@ static int check_string(const struct config_setting *s, const char *value, struc
 	return -EINVAL;
 }
 
-static int set_string(const struct config_setting *s, struct config *c, const char *value, struct error *err)
+static int set_string(const struct config_setting *s, struct config *c, const char *value,
+		      struct error *err)
 {
 	char **field = at(c, s->offset);
 	char *copy;
@@ -275,7 +289,8 @@ static int set_string(const struct config_setting *s, struct config *c, const ch
 	return 0;
 }
 
-static int set_count(const struct config_setting *s, struct config *c, const char *value, struct error *err)
+static int set_count(const struct config_setting *s, struct config *c, const char *value,
+		     struct error *err)
 {
 	uint32_t n;
 
@@ -293,15 +308,17 @@ static int set_duration(const struct config_setting *s, struct config *c, const 
 	uint64_t usec;
 
 	if (str_to_usec(value, &usec) < 0)
-		return error_set(err, EINVAL, "'%.60s' is not a duration such as 500ms, 2s or 1m", value);
+		return error_set(err, EINVAL, "'%.60s' is not a duration such as 500ms, 2s or 1m",
+				 value);
 	if (usec < s->min || usec > s->max)
-		return error_set(err, EINVAL, "must lie between %jums and %jus", (uintmax_t)(s->min / MSEC),
-				 (uintmax_t)(s->max / SEC));
+		return error_set(err, EINVAL, "must lie between %jums and %jus",
+				 (uintmax_t)(s->min / MSEC), (uintmax_t)(s->max / SEC));
 	*(uint64_t *)at(c, s->offset) = usec;
 	return 0;
 }
 
-static int set_choice(const struct config_setting *s, struct config *c, const char *value, struct error *err)
+static int set_choice(const struct config_setting *s, struct config *c, const char *value,
+		      struct error *err)
 {
 	char known[120] = "";
 	size_t used = 0;
@@ -341,16 +358,19 @@ static int append(const struct config_setting *s, struct config *c, const void *
 	return 0;
 }
 
-static int add_address(const struct config_setting *s, struct config *c, const char *value, struct error *err)
+static int add_address(const struct config_setting *s, struct config *c, const char *value,
+		       struct error *err)
 {
 	struct pci_addr address;
 
 	if (pci_addr_parse(value, &address) < 0)
-		return error_set(err, EINVAL, "'%.60s' is no PCI address such as 0000:41:00.4", value);
+		return error_set(err, EINVAL, "'%.60s' is no PCI address such as 0000:41:00.4",
+				 value);
 	return append(s, c, &address, sizeof address, err);
 }
 
-static int add_string(const struct config_setting *s, struct config *c, const char *value, struct error *err)
+static int add_string(const struct config_setting *s, struct config *c, const char *value,
+		      struct error *err)
 {
 	_free_ char *copy = NULL;
 	int r = check_string(s, value, err);
@@ -366,7 +386,8 @@ static int add_string(const struct config_setting *s, struct config *c, const ch
 	return r;
 }
 
-static int store(const struct config_setting *s, struct config *c, const char *value, struct error *err)
+static int store(const struct config_setting *s, struct config *c, const char *value,
+		 struct error *err)
 {
 	switch (s->kind) {
 	case KIND_PATH:
@@ -392,15 +413,18 @@ static int store(const struct config_setting *s, struct config *c, const char *v
 	return -EINVAL;
 }
 
-int config_setting_set(const struct config_setting *s, struct config *c, const char *value, bool plain,
-		       struct error *err)
+int config_setting_set(const struct config_setting *s, struct config *c, const char *value,
+		       bool plain, struct error *err)
 {
 	if (plain && strcmp(value, "") == 0)
-		return error_set(err, EINVAL, "has no value%s", s->kind == KIND_LIBRARY ? " (\"\" for no NVML)" : "");
+		return error_set(err, EINVAL, "has no value%s",
+				 s->kind == KIND_LIBRARY ? " (\"\" for no NVML)" : "");
 	if (s->kind == KIND_COUNT && !plain)
 		return error_set(err, EINVAL, "expected a number, found text");
-	if (s->kind != KIND_COUNT && s->kind != KIND_DURATION && plain && is_text_by_accident(value))
-		return error_set(err, EINVAL, "expected text, found '%.60s' (put it in quotes if it is meant)",
+	if (s->kind != KIND_COUNT && s->kind != KIND_DURATION && plain &&
+	    is_text_by_accident(value))
+		return error_set(err, EINVAL,
+				 "expected text, found '%.60s' (put it in quotes if it is meant)",
 				 value);
 	return store(s, c, value, err);
 }
@@ -417,7 +441,8 @@ void config_setting_clear(const struct config_setting *s, struct config *c)
 	*n = 0;
 }
 
-int config_setting_check_list(const struct config_setting *s, const struct config *c, struct error *err)
+int config_setting_check_list(const struct config_setting *s, const struct config *c,
+			      struct error *err)
 {
 	if (*(const size_t *)at(c, s->count_offset) < s->min)
 		return error_set(err, EINVAL, "must not be empty");
@@ -527,8 +552,9 @@ const char *config_suggest(const char *path)
 		if (strcmp(last_part(path), last_part(settings[i].path)) == 0)
 			return settings[i].path;
 	for (size_t i = 0; i < ARRAY_SIZE(settings) + ARRAY_SIZE(sections); i++) {
-		const char *candidate = i < ARRAY_SIZE(settings) ? settings[i].path :
-								   sections[i - ARRAY_SIZE(settings)];
+		const char *candidate = i < ARRAY_SIZE(settings)
+						? settings[i].path
+						: sections[i - ARRAY_SIZE(settings)];
 		size_t d = distance(path, candidate);
 
 		if (d < nearest || (d == nearest && !best)) {

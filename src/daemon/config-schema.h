@@ -7,7 +7,7 @@
 
 #include "daemon/config.h"
 
-#define CONFIG_PATH_MAX 64 /* "section.key" with NUL */
+#define CONFIG_PATH_MAX	    64 /* "section.key" with NUL */
 #define CONFIG_SETTINGS_MAX 64
 #define CONFIG_SECTIONS_MAX 8
 
@@ -21,13 +21,13 @@ bool config_setting_is_list(const struct config_setting *s);
 
 /* Stores a scalar, or adds an item to a list. `plain`: written without quotes, so that YAML may
  * call it a number, a truth value or nothing. The message lacks file, line and key. */
-int config_setting_set(const struct config_setting *s, struct config *c, const char *value, bool plain,
-		       struct error *err) _must_check_;
+int config_setting_set(const struct config_setting *s, struct config *c, const char *value,
+		       bool plain, struct error *err) _must_check_;
 /* Empties a list. */
 void config_setting_clear(const struct config_setting *s, struct config *c);
 /* Judges a whole list once its last item is in. */
-int config_setting_check_list(const struct config_setting *s, const struct config *c, struct error *err)
-	_must_check_;
+int config_setting_check_list(const struct config_setting *s, const struct config *c,
+			      struct error *err) _must_check_;
 
 int config_set_defaults(struct config *c) _must_check_; /* -ENOMEM */
 void config_clear(struct config *c);

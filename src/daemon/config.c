@@ -22,7 +22,7 @@ struct reader {
 	const char *text;
 	size_t len;
 	const char *name;
-	char path[CONFIG_PATH_MAX * 2]; /* of the key that is being read; empty at the top */
+	char path[CONFIG_PATH_MAX * 2];	  /* of the key that is being read; empty at the top */
 	size_t seen[CONFIG_SETTINGS_MAX]; /* line of each setting met so far; 0: not met */
 	size_t section_seen[CONFIG_SECTIONS_MAX];
 	struct config *config;
@@ -48,8 +48,8 @@ static int refuse_at(struct reader *r, size_t line, const char *fmt, ...)
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
 	str_sanitize(text, strlen(text));
-	return error_set(r->err, EINVAL, "%.100s:%zu: %.60s%s%s", shown_name(r->name), line, r->path,
-			 r->path[0] ? ": " : "", text);
+	return error_set(r->err, EINVAL, "%.100s:%zu: %.60s%s%s", shown_name(r->name), line,
+			 r->path, r->path[0] ? ": " : "", text);
 }
 
 static size_t line_of(const struct reader *r)
@@ -75,7 +75,8 @@ static int refuse_syntax(struct reader *r)
 	if (y->error == YAML_MEMORY_ERROR)
 		return error_set(r->err, ENOMEM, "%.100s: out of memory", shown_name(r->name));
 	if (y->error == YAML_READER_ERROR)
-		return refuse_at(r, line_at_offset(r, y->problem_offset), "not valid YAML: %s", problem);
+		return refuse_at(r, line_at_offset(r, y->problem_offset), "not valid YAML: %s",
+				 problem);
 	return refuse_at(r, y->problem_mark.line + 1, "not valid YAML: %s%s%s", problem,
 			 y->context ? " " : "", y->context ?: "");
 }
@@ -83,7 +84,8 @@ static int refuse_syntax(struct reader *r)
 static int refuse_extras(struct reader *r, const yaml_char_t *anchor, const yaml_char_t *tag)
 {
 	if (anchor)
-		return refuse_at(r, line_of(r), "anchors (&%.40s) are not allowed", (const char *)anchor);
+		return refuse_at(r, line_of(r), "anchors (&%.40s) are not allowed",
+				 (const char *)anchor);
 	if (tag)
 		return refuse_at(r, line_of(r), "tags (%.40s) are not allowed", (const char *)tag);
 	return 0;
@@ -129,7 +131,8 @@ static int store_scalar(struct reader *r, const struct config_setting *s)
 	struct error why = ERROR_INIT;
 	int code;
 
-	code = config_setting_set(s, r->config, (const char *)r->event.data.scalar.value, plain, &why);
+	code = config_setting_set(s, r->config, (const char *)r->event.data.scalar.value, plain,
+				  &why);
 	if (code == -ENOMEM)
 		return error_set(r->err, ENOMEM, "%s", why.msg);
 	return code < 0 ? refuse_at(r, line_of(r), "%s", why.msg) : 0;
@@ -192,7 +195,8 @@ static int next_key(struct reader *r, const char *section)
 	if (r->event.type == YAML_MAPPING_END_EVENT)
 		return 0;
 	if (r->event.type != YAML_SCALAR_EVENT)
-		return refuse_at(r, line_of(r), "a key must be text, found %s", kind_of_event(&r->event));
+		return refuse_at(r, line_of(r), "a key must be text, found %s",
+				 kind_of_event(&r->event));
 	key = (const char *)r->event.data.scalar.value;
 	snprintf(r->path, sizeof r->path, "%s%s%s", section, section[0] ? "." : "", key);
 	/* A dot in a key would pass for a section ("gpu.exclude: []" at the top). */
@@ -224,7 +228,8 @@ static int read_setting(struct reader *r, const struct config_setting *s)
 	if (config_setting_is_list(s))
 		return read_list(r, s);
 	if (r->event.type != YAML_SCALAR_EVENT)
-		return refuse_at(r, line_of(r), "expected a single value, found %s", kind_of_event(&r->event));
+		return refuse_at(r, line_of(r), "expected a single value, found %s",
+				 kind_of_event(&r->event));
 	return store_scalar(r, s);
 }
 
@@ -238,7 +243,8 @@ static int read_section(struct reader *r, const char *section, size_t *seen)
 	if (code < 0)
 		return code;
 	if (r->event.type != YAML_MAPPING_START_EVENT)
-		return refuse_at(r, line_of(r), "expected a mapping, found %s", kind_of_event(&r->event));
+		return refuse_at(r, line_of(r), "expected a mapping, found %s",
+				 kind_of_event(&r->event));
 	while ((code = next_key(r, section)) > 0) {
 		const struct config_setting *s = config_setting_find(r->path);
 
@@ -260,7 +266,8 @@ static int read_top(struct reader *r)
 		if (s)
 			code = read_setting(r, s);
 		else if (section >= 0)
-			code = read_section(r, config_section_name(section), &r->section_seen[section]);
+			code = read_section(r, config_section_name(section),
+					    &r->section_seen[section]);
 		else
 			code = refuse_unknown(r);
 		if (code < 0)
@@ -274,10 +281,10 @@ static int check_whole(struct reader *r)
 {
 	const struct config *c = r->config;
 	size_t line = r->section_seen[config_section_find("tls")];
-	const char *missing = !c->tls_certificate ? "tls.certificate" :
-			      !c->tls_key	  ? "tls.key" :
-			      !c->tls_client_ca	  ? "tls.client_ca" :
-						    NULL;
+	const char *missing = !c->tls_certificate ? "tls.certificate"
+			      : !c->tls_key	  ? "tls.key"
+			      : !c->tls_client_ca ? "tls.client_ca"
+						  : NULL;
 
 	if (line == 0 || !missing)
 		return 0;
@@ -325,14 +332,16 @@ static int read_stream(struct reader *r)
 	return code < 0 ? code : check_whole(r);
 }
 
-int config_parse(const char *text, size_t len, const char *name, struct config **ret, struct error *err)
+int config_parse(const char *text, size_t len, const char *name, struct config **ret,
+		 struct error *err)
 {
 	_cleanup_(config_freep) struct config *c = NULL;
 	struct reader r = { .text = text, .len = len, .name = name, .err = err };
 	int code;
 
 	if (len > CONFIG_BYTES_MAX)
-		return error_set(err, EFBIG, "%.100s: longer than %d bytes", shown_name(name), CONFIG_BYTES_MAX);
+		return error_set(err, EFBIG, "%.100s: longer than %d bytes", shown_name(name),
+				 CONFIG_BYTES_MAX);
 	if (config_default(&c) < 0 || !yaml_parser_initialize(&r.yaml))
 		return error_set(err, ENOMEM, "%.100s: out of memory", shown_name(name));
 	yaml_parser_set_encoding(&r.yaml, YAML_UTF8_ENCODING);
@@ -355,7 +364,8 @@ int config_load(const char *path, struct config **ret, struct error *err)
 
 	code = file_read_at(AT_FDCWD, path, CONFIG_BYTES_MAX, &text, &len);
 	if (code == -EFBIG)
-		return error_set(err, EFBIG, "%.100s: longer than %d bytes", shown_name(path), CONFIG_BYTES_MAX);
+		return error_set(err, EFBIG, "%.100s: longer than %d bytes", shown_name(path),
+				 CONFIG_BYTES_MAX);
 	if (code < 0)
 		return error_set_errno(err, code, "%.100s: cannot be read", shown_name(path));
 	return config_parse(text, len, path, ret, err);

@@ -77,8 +77,8 @@ int config_default(struct config **ret) _must_check_;
 /* Settings from the file's text; `name` is what messages call the file. -EINVAL with the message
  * "NAME:LINE: KEY: what is wrong", -EFBIG above CONFIG_BYTES_MAX, -ENOMEM. No text at all, or only
  * comments, gives the defaults. */
-int config_parse(const char *text, size_t len, const char *name, struct config **ret, struct error *err)
-	_must_check_;
+int config_parse(const char *text, size_t len, const char *name, struct config **ret,
+		 struct error *err) _must_check_;
 
 /* The same from a file; one that cannot be read, or is not there, is an error. */
 int config_load(const char *path, struct config **ret, struct error *err) _must_check_;

@@ -72,8 +72,8 @@ void claim_name_external(struct pci_addr vf, char ret[static CLAIM_NAME_MAX])
 	snprintf(ret, CLAIM_NAME_MAX, "external-%s", address);
 }
 
-enum claim_problem claim_problem_judge(const struct claim *c, bool vf_present, uint32_t current_type,
-				       bool card_stuck)
+enum claim_problem claim_problem_judge(const struct claim *c, bool vf_present,
+				       uint32_t current_type, bool card_stuck)
 {
 	if (!vf_present)
 		return CLAIM_PROBLEM_VF_MISSING;

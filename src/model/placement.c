@@ -41,7 +41,8 @@ uint64_t placement_type_free(const struct placement_type *t, const struct placem
 	return t->creatable & placement_type_clear_of(t, overlay);
 }
 
-int placement_type_first_fit(const struct placement_type *t, uint64_t mask, struct placement_span *ret)
+int placement_type_first_fit(const struct placement_type *t, uint64_t mask,
+			     struct placement_span *ret)
 {
 	for (unsigned i = 0; i < t->n_ids; i++) {
 		if (!(mask >> i & 1))

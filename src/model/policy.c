@@ -39,7 +39,8 @@ static bool goes_before(const struct policy_card *a, const struct policy_card *b
 	return pci_addr_compare(a->address, b->address) < 0;
 }
 
-static int choose_least_loaded(const struct policy_card *cards, unsigned n, struct policy_choice *ret)
+static int choose_least_loaded(const struct policy_card *cards, unsigned n,
+			       struct policy_choice *ret)
 {
 	const struct policy_card *best = NULL;
 	struct policy_choice choice = { 0 };
@@ -56,7 +57,8 @@ static int choose_least_loaded(const struct policy_card *cards, unsigned n, stru
 	return 0;
 }
 
-int policy_choose(enum policy policy, const struct policy_card *cards, unsigned n, struct policy_choice *ret)
+int policy_choose(enum policy policy, const struct policy_card *cards, unsigned n,
+		  struct policy_choice *ret)
 {
 	switch (policy) {
 	case POLICY_LEAST_LOADED:

@@ -83,7 +83,8 @@ static int parse_line(const char *s, size_t n, struct profile *ret)
 	return 0;
 }
 
-/* The header says "ID    : vGPU Name"; what tells it from a type is that it starts with no digit. */
+/* The header says "ID    : vGPU Name"; what tells it from a type is that it starts with no digit.
+ */
 static bool is_header(const char *s, size_t n)
 {
 	while (n > 0 && is_blank(*s)) {
@@ -104,8 +105,8 @@ static void quote_line(const char *s, size_t n, struct error *err)
 	error_set(err, EBADMSG, "line '%s' is no vGPU type", text);
 }
 
-int profile_list_parse(const char *text, size_t len, struct profile_list *ret, unsigned *ret_bad_lines,
-		       struct error *err)
+int profile_list_parse(const char *text, size_t len, struct profile_list *ret,
+		       unsigned *ret_bad_lines, struct error *err)
 {
 	const char *end = text + len;
 	bool first = true, full = false;

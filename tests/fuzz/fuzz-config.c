@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	}
 	if (c->data_dir[0] != '/' || c->socket[0] != '/' || c->vf_quarantine_threshold == 0 ||
-	    c->nvml_timeout_usec == 0 || c->n_marker_prefixes == 0 || c->n_exclude > CONFIG_ITEMS_MAX)
+	    c->nvml_timeout_usec == 0 || c->n_marker_prefixes == 0 ||
+	    c->n_exclude > CONFIG_ITEMS_MAX)
 		abort();
 	if (!c->tls_certificate != !c->tls_key || !c->tls_key != !c->tls_client_ca)
 		abort();

@@ -25,7 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 		if (p->type_id == 0 || !p->name[0] || !str_is_utf8(p->name, strlen(p->name)))
 			abort();
-		if (profile_list_find_id(&list, p->type_id) != p || !profile_list_find_name(&list, p->name))
+		if (profile_list_find_id(&list, p->type_id) != p ||
+		    !profile_list_find_name(&list, p->name))
 			abort();
 	}
 	return 0;

@@ -25,7 +25,10 @@ static void grows_piece_by_piece(void **state)
 		assert_int_equal(b.data[b.len], '\0');
 	}
 	assert_int_equal(buf_finish(&b), 0);
-	assert_memory_equal(b.data + 8 * 999, "ab\0" "999xy", 8);
+	assert_memory_equal(b.data + 8 * 999,
+			    "ab\0"
+			    "999xy",
+			    8);
 }
 
 static void prints_what_does_not_fit_at_first(void **state)

@@ -31,7 +31,7 @@ struct helper {
 
 static struct helper start(const char *what)
 {
-	char *argv[] = { (char *)(uintptr_t)"helper", (char *)(uintptr_t)what, NULL };
+	char *argv[] = { (char *)(uintptr_t) "helper", (char *)(uintptr_t)what, NULL };
 	struct helper h;
 
 	assert_int_equal(channel_spawn(self, argv, &h.pid, &h.pidfd, &h.fd), 0);
@@ -116,7 +116,8 @@ static void a_helper_inherits_four_descriptors_and_no_signal_settings(void **sta
 	close(leaky);
 	close(high);
 	ask(&h, report, sizeof report);
-	snprintf(expected, sizeof expected, "fds=0,1,2,3 stdin=/dev/null stdout=stderr blocked=0 pipe=0");
+	snprintf(expected, sizeof expected,
+		 "fds=0,1,2,3 stdin=/dev/null stdout=stderr blocked=0 pipe=0");
 	assert_string_equal(report, expected);
 	finish(&h);
 }
@@ -164,7 +165,7 @@ static void low_descriptors_do_not_collide(void **state)
 
 static void a_program_that_is_not_there_is_told(void **state)
 {
-	char *argv[] = { (char *)(uintptr_t)"x", NULL };
+	char *argv[] = { (char *)(uintptr_t) "x", NULL };
 	int pidfd = -7, fd = -7;
 	pid_t pid = -7;
 
@@ -300,9 +301,10 @@ static int helper_report(void)
 	sigaction(SIGPIPE, NULL, &pipe_action);
 	fstat(STDOUT_FILENO, &out);
 	fstat(STDERR_FILENO, &err);
-	n += (size_t)snprintf(text + n, sizeof text - n, " stdin=%s stdout=%s blocked=%d pipe=%d", stdin_path,
-			      out.st_dev == err.st_dev && out.st_ino == err.st_ino ? "stderr" : "other",
-			      sigismember(&mask, SIGTERM), pipe_action.sa_handler != SIG_DFL);
+	n += (size_t)snprintf(
+		text + n, sizeof text - n, " stdin=%s stdout=%s blocked=%d pipe=%d", stdin_path,
+		out.st_dev == err.st_dev && out.st_ino == err.st_ino ? "stderr" : "other",
+		sigismember(&mask, SIGTERM), pipe_action.sa_handler != SIG_DFL);
 	if (channel_send(CHANNEL_FD, text, n) < 0)
 		return 1;
 	wait_for_message();

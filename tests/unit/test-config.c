@@ -61,7 +61,8 @@ static void expect_defaults(const struct config *c)
 
 static void nothing_said_gives_the_defaults(void **state)
 {
-	static const char *const texts[] = { "", "\n", "# only a comment\n", "---\n", "{}", "---\n...\n", "%YAML 1.1\n---\n" };
+	static const char *const texts[] = { "",   "\n",	 "# only a comment\n", "---\n",
+					     "{}", "---\n...\n", "%YAML 1.1\n---\n" };
 	struct config *c;
 
 	(void)state;
@@ -157,7 +158,8 @@ static void values_at_their_limits_are_taken(void **state)
 		"nvml_library: libnvidia-ml.so\n",
 		"unclaimed_grace: 24h\n",
 		"reconcile_interval: 10ms\n",
-		"gpu: {vf_quarantine_threshold: 4294967295, nvml_timeout: 10ms, card_timeout: 1h}\n",
+		"gpu: {vf_quarantine_threshold: 4294967295, nvml_timeout: 10ms, card_timeout: "
+		"1h}\n",
 		"recover: {timeout: 1s, services_stop: ['1', nvidia-dcgm.service]}\n",
 		"sentinel: {marker_prefixes: [A_Z09]}\n",
 		"\"gpu\": {'exclude': [0001:41:00.0]}\n",
@@ -178,22 +180,30 @@ static void refuses_and_names_line_and_key(void **state)
 		/* unknown */
 		{ "claim: owner\n", "t:1: claim: unknown key (did you mean claims?)" },
 		{ "gpu:\n  nvml_timeout: 5s\n  vf_quarantine_thresold: 3\n",
-		  "t:3: gpu.vf_quarantine_thresold: unknown key (did you mean vf_quarantine_threshold?)" },
+		  "t:3: gpu.vf_quarantine_thresold: unknown key (did you mean "
+		  "vf_quarantine_threshold?)" },
 		{ "\n\ngpus:\n  exclude: []\n", "t:3: gpus: unknown key (did you mean gpu?)" },
 		{ "sentinal: {}\n", "t:1: sentinal: unknown key (did you mean sentinel?)" },
-		{ "nvml_timeout: 5s\n", "t:1: nvml_timeout: unknown key (did you mean gpu.nvml_timeout?)" },
-		{ "gpu:\n  data_dir: /a\n", "t:2: gpu.data_dir: unknown key (did you mean data_dir?)" },
+		{ "nvml_timeout: 5s\n",
+		  "t:1: nvml_timeout: unknown key (did you mean gpu.nvml_timeout?)" },
+		{ "gpu:\n  data_dir: /a\n",
+		  "t:2: gpu.data_dir: unknown key (did you mean data_dir?)" },
 		{ "colour: green\n", "t:1: colour: unknown key" },
 		{ "Data_Dir: /a\n", "t:1: Data_Dir: unknown key (did you mean data_dir?)" },
-		{ "gpu.exclude: []\n", "t:1: gpu.exclude: unknown key (a section is a mapping of its own)" },
+		{ "gpu.exclude: []\n",
+		  "t:1: gpu.exclude: unknown key (a section is a mapping of its own)" },
 		{ "<<: {data_dir: /a}\n", "t:1: <<: unknown key" },
 		{ "? [a]\n: b\n", "t:1: a key must be text, found a list" },
 		{ "gpu:\n  ? {a: b}\n  : b\n", "t:2: gpu: a key must be text, found a mapping" },
 		/* twice */
-		{ "data_dir: /a\nsocket: /b\ndata_dir: /a\n", "t:3: data_dir: set twice (first in line 1)" },
-		{ "gpu:\n  exclude: []\n  exclude: []\n", "t:3: gpu.exclude: set twice (first in line 2)" },
-		{ "gpu:\n  exclude: []\ngpu:\n  nvml_timeout: 1s\n", "t:3: gpu: set twice (first in line 1)" },
-		{ "data_dir: /a\n\"data_dir\": /b\n", "t:2: data_dir: set twice (first in line 1)" },
+		{ "data_dir: /a\nsocket: /b\ndata_dir: /a\n",
+		  "t:3: data_dir: set twice (first in line 1)" },
+		{ "gpu:\n  exclude: []\n  exclude: []\n",
+		  "t:3: gpu.exclude: set twice (first in line 2)" },
+		{ "gpu:\n  exclude: []\ngpu:\n  nvml_timeout: 1s\n",
+		  "t:3: gpu: set twice (first in line 1)" },
+		{ "data_dir: /a\n\"data_dir\": /b\n",
+		  "t:2: data_dir: set twice (first in line 1)" },
 		/* types */
 		{ "data_dir:\n", "t:1: data_dir: has no value" },
 		{ "nvml_library:\n", "t:1: nvml_library: has no value (\"\" for no NVML)" },
@@ -206,9 +216,11 @@ static void refuses_and_names_line_and_key(void **state)
 		{ "gpu:\n", "t:1: gpu: expected a mapping, found nothing" },
 		{ "gpu: fast\n", "t:1: gpu: expected a mapping, found a single value" },
 		{ "gpu: [a]\n", "t:1: gpu: expected a mapping, found a list" },
-		{ "gpu:\n  exclude: 0000:41:00.0\n", "t:2: gpu.exclude: expected a list, found a single value" },
+		{ "gpu:\n  exclude: 0000:41:00.0\n",
+		  "t:2: gpu.exclude: expected a list, found a single value" },
 		{ "gpu:\n  exclude:\n", "t:2: gpu.exclude: expected a list, found nothing" },
-		{ "gpu:\n  exclude: [[a]]\n", "t:2: gpu.exclude[0]: expected a single value, found a list" },
+		{ "gpu:\n  exclude: [[a]]\n",
+		  "t:2: gpu.exclude[0]: expected a single value, found a list" },
 		{ "gpu:\n  exclude:\n  - 0000:41:00.0\n  - a: b\n",
 		  "t:4: gpu.exclude[1]: expected a single value, found a mapping" },
 		{ "gpu:\n  vf_quarantine_threshold: \"2\"\n",
@@ -222,10 +234,12 @@ static void refuses_and_names_line_and_key(void **state)
 		{ "data_dir: ''\n", "t:1: data_dir: must not be empty" },
 		{ "data_dir: \"/a\\nb\"\n", "t:1: data_dir: holds a control character" },
 		{ "data_dir: \"/a\\0b\"\n", "t:1: data_dir: holds a NUL" },
-		{ "nvml_library: lib/x.so\n", "t:1: nvml_library: 'lib/x.so' must be a file name or an abs" },
+		{ "nvml_library: lib/x.so\n",
+		  "t:1: nvml_library: 'lib/x.so' must be a file name or an abs" },
 		{ "listen: 9400\n", "t:1: listen: expected text, found '9400'" },
 		{ "listen: 127.0.0.1\n", "t:1: listen: '127.0.0.1' is not ADDRESS:PORT" },
-		{ "listen: 127.0.0.1:65536\n", "t:1: listen: '127.0.0.1:65536' is not ADDRESS:PORT" },
+		{ "listen: 127.0.0.1:65536\n",
+		  "t:1: listen: '127.0.0.1:65536' is not ADDRESS:PORT" },
 		{ "listen: ::1:80\n", "t:1: listen: '::1:80' is not ADDRESS:PORT" },
 		{ "listen: :80\n", "t:1: listen: ':80' is not ADDRESS:PORT" },
 		{ "listen: example.com:80\n", "t:1: listen: 'example.com:80' is not ADDRESS:PORT" },
@@ -233,25 +247,37 @@ static void refuses_and_names_line_and_key(void **state)
 		{ "listen: '[]:80'\n", "t:1: listen: '[]:80' is not ADDRESS:PORT" },
 		{ "unclaimed_vfs: keep\n", "t:1: unclaimed_vfs: 'keep' is none of: reset, leave" },
 		{ "claims: Owner\n", "t:1: claims: 'Owner' is none of: owner, shared" },
-		{ "gpu: {placement_policy: best}\n", "t:1: gpu.placement_policy: 'best' is none of: least_loaded" },
-		{ "gpu: {vf_quarantine_threshold: 0}\n", "t:1: gpu.vf_quarantine_threshold: must be 1 or more" },
+		{ "gpu: {placement_policy: best}\n",
+		  "t:1: gpu.placement_policy: 'best' is none of: least_loaded" },
+		{ "gpu: {vf_quarantine_threshold: 0}\n",
+		  "t:1: gpu.vf_quarantine_threshold: must be 1 or more" },
 		{ "gpu: {vf_quarantine_threshold: -1}\n",
 		  "t:1: gpu.vf_quarantine_threshold: '-1' is not a whole number" },
 		{ "gpu: {vf_quarantine_threshold: 4294967296}\n",
 		  "t:1: gpu.vf_quarantine_threshold: '4294967296' is not a whole number" },
-		{ "gpu: {nvml_timeout: 0}\n", "t:1: gpu.nvml_timeout: must lie between 10ms and 3600s" },
-		{ "gpu: {nvml_timeout: 9ms}\n", "t:1: gpu.nvml_timeout: must lie between 10ms and 3600s" },
-		{ "gpu: {nvml_timeout: 61m}\n", "t:1: gpu.nvml_timeout: must lie between 10ms and 3600s" },
+		{ "gpu: {nvml_timeout: 0}\n",
+		  "t:1: gpu.nvml_timeout: must lie between 10ms and 3600s" },
+		{ "gpu: {nvml_timeout: 9ms}\n",
+		  "t:1: gpu.nvml_timeout: must lie between 10ms and 3600s" },
+		{ "gpu: {nvml_timeout: 61m}\n",
+		  "t:1: gpu.nvml_timeout: must lie between 10ms and 3600s" },
 		{ "gpu: {nvml_timeout: -5}\n", "t:1: gpu.nvml_timeout: '-5' is not a duration" },
-		{ "gpu: {nvml_timeout: 1.5s}\n", "t:1: gpu.nvml_timeout: '1.5s' is not a duration" },
+		{ "gpu: {nvml_timeout: 1.5s}\n",
+		  "t:1: gpu.nvml_timeout: '1.5s' is not a duration" },
 		{ "gpu: {nvml_timeout: 5 s}\n", "t:1: gpu.nvml_timeout: '5 s' is not a duration" },
-		{ "gpu: {nvml_timeout: 99999999999999999999}\n", "t:1: gpu.nvml_timeout: '99999999999999999999' is" },
+		{ "gpu: {nvml_timeout: 99999999999999999999}\n",
+		  "t:1: gpu.nvml_timeout: '99999999999999999999' is" },
 		{ "gpu: {exclude: [\"41\"]}\n", "t:1: gpu.exclude[0]: '41' is no PCI address" },
-		{ "gpu: {exclude: [41:00.0, 41:00.8]}\n", "t:1: gpu.exclude[1]: '41:00.8' is no PCI address" },
-		{ "sentinel: {marker_prefixes: []}\n", "t:1: sentinel.marker_prefixes: must not be empty" },
-		{ "sentinel: {marker_prefixes: [berth]}\n", "t:1: sentinel.marker_prefixes[0]: 'berth' holds" },
-		{ "sentinel: {console_dirs: [log]}\n", "t:1: sentinel.console_dirs[0]: 'log' must be an abs" },
-		{ "recover: {services_stop: [~]}\n", "t:1: recover.services_stop[0]: expected text, found '~'" },
+		{ "gpu: {exclude: [41:00.0, 41:00.8]}\n",
+		  "t:1: gpu.exclude[1]: '41:00.8' is no PCI address" },
+		{ "sentinel: {marker_prefixes: []}\n",
+		  "t:1: sentinel.marker_prefixes: must not be empty" },
+		{ "sentinel: {marker_prefixes: [berth]}\n",
+		  "t:1: sentinel.marker_prefixes[0]: 'berth' holds" },
+		{ "sentinel: {console_dirs: [log]}\n",
+		  "t:1: sentinel.console_dirs[0]: 'log' must be an abs" },
+		{ "recover: {services_stop: [~]}\n",
+		  "t:1: recover.services_stop[0]: expected text, found '~'" },
 		{ "socket: /b\ntls: {certificate: /a, key: /b}\n",
 		  "t:2: tls.client_ca: missing (tls needs certificate, key and client_ca)" },
 		{ "tls: {}\n", "t:1: tls.certificate: missing" },
@@ -259,13 +285,15 @@ static void refuses_and_names_line_and_key(void **state)
 		{ "data_dir: &a /x\n", "t:1: data_dir: anchors (&a) are not allowed" },
 		{ "data_dir: *a\n", "t:1: data_dir: aliases (*a) are not allowed" },
 		{ "gpu: &g\n  nvml_timeout: 1s\n", "t:1: gpu: anchors (&g) are not allowed" },
-		{ "data_dir: !!str /x\n", "t:1: data_dir: tags (tag:yaml.org,2002:str) are not allowed" },
+		{ "data_dir: !!str /x\n",
+		  "t:1: data_dir: tags (tag:yaml.org,2002:str) are not allowed" },
 		{ "gpu: !x {}\n", "t:1: gpu: tags (!x) are not allowed" },
 		{ "--- !x\ndata_dir: /a\n", "t:1: tags (!x) are not allowed" },
 		{ "data_dir: /a\n---\nsocket: /b\n", "t:2: a second document is not allowed" },
 		{ "---\n---\n", "t:2: a second document is not allowed" },
 		/* no YAML */
-		{ "data_dir: /a\n  socket: /b\n", "t:2: not valid YAML: mapping values are not allowed" },
+		{ "data_dir: /a\n  socket: /b\n",
+		  "t:2: not valid YAML: mapping values are not allowed" },
 		{ "data_dir: \"/a\n", "t:2: not valid YAML: found unexpected end of stream" },
 		{ "data_dir: /a\n\tsocket: /b\n", "t:2: not valid YAML: " },
 		{ "gpu: {exclude: [\n", "t:2: not valid YAML: " },
@@ -282,10 +310,12 @@ static void refuses_and_names_line_and_key(void **state)
 		if (config_parse(cases[i].text, strlen(cases[i].text), "t", &c, &err) != -EINVAL)
 			fail_msg("not refused: %s", cases[i].text);
 		if (strncmp(err.msg, cases[i].says, strlen(cases[i].says)) != 0)
-			fail_msg("%s\nsaid \"%s\",\n not \"%s\"", cases[i].text, err.msg, cases[i].says);
+			fail_msg("%s\nsaid \"%s\",\n not \"%s\"", cases[i].text, err.msg,
+				 cases[i].says);
 		assert_int_equal(err.code, EINVAL);
 		assert_ptr_equal(c, (struct config *)0x1);
-		assert_int_equal(config_parse(cases[i].text, strlen(cases[i].text), "t", &c, NULL), -EINVAL);
+		assert_int_equal(config_parse(cases[i].text, strlen(cases[i].text), "t", &c, NULL),
+				 -EINVAL);
 	}
 }
 

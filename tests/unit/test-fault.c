@@ -51,8 +51,8 @@ static void kills_at_the_wanted_passage(void **state)
 		const char *wanted;
 		int survived; /* of 5 */
 	} cases[] = {
-		{ NULL, 5 }, { "", 5 },	     { "b", 5 },   { "aa", 5 },	 { "a", 0 },
-		{ "a:1", 0 }, { "a:3", 2 },  { "a:5", 4 }, { "a:6", 5 }, { "b:1", 5 },
+		{ NULL, 5 },  { "", 5 },    { "b", 5 },	  { "aa", 5 },	{ "a", 0 },
+		{ "a:1", 0 }, { "a:3", 2 }, { "a:5", 4 }, { "a:6", 5 }, { "b:1", 5 },
 	};
 
 	(void)state;

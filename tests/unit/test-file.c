@@ -91,7 +91,8 @@ static void reads_whole_up_to_the_limit(void **state)
 		free(text);
 		text = NULL;
 		if (sizes[i] > 0)
-			assert_int_equal(file_read_at(AT_FDCWD, "f", sizes[i] - 1, &text, &len), -EFBIG);
+			assert_int_equal(file_read_at(AT_FDCWD, "f", sizes[i] - 1, &text, &len),
+					 -EFBIG);
 		assert_null(text);
 	}
 }

@@ -109,8 +109,8 @@ static void levels_are_kept_and_overridden(void **state)
 		const char *wanted;
 		bool notice, info, debug;
 	} cases[] = {
-		{ NULL, true, true, false },	 { "", true, true, false },
-		{ "loud", true, true, false },	 { "debug", true, true, true },
+		{ NULL, true, true, false },	  { "", true, true, false },
+		{ "loud", true, true, false },	  { "debug", true, true, true },
 		{ "notice", true, false, false }, { "error", false, false, false },
 	};
 
@@ -176,12 +176,9 @@ static void errno_survives(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(a_line_has_time_program_and_level),
-		TEST(a_line_to_the_journal_has_a_priority),
-		TEST(levels_are_kept_and_overridden),
-		TEST(outside_text_cannot_forge_a_line),
-		TEST(long_lines_are_cut_and_still_end),
-		TEST(errno_survives),
+		TEST(a_line_has_time_program_and_level), TEST(a_line_to_the_journal_has_a_priority),
+		TEST(levels_are_kept_and_overridden),	 TEST(outside_text_cannot_forge_a_line),
+		TEST(long_lines_are_cut_and_still_end),	 TEST(errno_survives),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,7 +83,8 @@ static void histograms_add_up(void **state)
 	static const double buckets[] = { 0.1, 1, 10 };
 	static const double seen[] = { 0.1, 0.10001, 1, 9.5, 10, 10.5, 1e9, 0 };
 	struct metrics *m = metrics_new();
-	struct metric *h = metrics_histogram(m, "h", "H.", LABELS("op"), 1, buckets, ARRAY_SIZE(buckets));
+	struct metric *h = metrics_histogram(m, "h", "H.", LABELS("op"), 1, buckets,
+					     ARRAY_SIZE(buckets));
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(seen); i++)

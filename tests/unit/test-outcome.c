@@ -59,7 +59,8 @@ static void every_code_has_its_row(void **state)
 
 static void anything_else_is_internal(void **state)
 {
-	static const int others[] = { 0, 1, -1, -ENOENT, -ENOMEM, 999, E_UNREACHABLE + 1, INT_MAX, INT_MIN };
+	static const int others[] = { 0,       1,      -1, -ENOENT, -ENOMEM, 999, E_UNREACHABLE + 1,
+				      INT_MAX, INT_MIN };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(others); i++)

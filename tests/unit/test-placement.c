@@ -22,7 +22,7 @@ static unsigned l40s_equal_size_max(unsigned size)
 {
 	static const unsigned max[49] = {
 		[1] = 32, [2] = 24, [3] = 16, [4] = 12, [6] = 8,
-		[8] = 6, [12] = 4, [16] = 3, [24] = 2, [48] = 1,
+		[8] = 6,  [12] = 4, [16] = 3, [24] = 2, [48] = 1,
 	};
 
 	return max[size];
@@ -42,8 +42,8 @@ static void add_id(struct placement_type *t, unsigned id)
 	t->ids[t->n_ids++] = (uint16_t)id;
 }
 
-static void generate(struct placement_type *t, unsigned max, unsigned lo, unsigned hi, unsigned parts,
-		     bool left)
+static void generate(struct placement_type *t, unsigned max, unsigned lo, unsigned hi,
+		     unsigned parts, bool left)
 {
 	unsigned h = 1, mid = (lo + hi) / 2;
 	bool at_left, at_right;
@@ -167,7 +167,8 @@ static void fills_an_l40s_as_the_driver_was_seen_to(void **state)
 		int id = place(&card, steps[i].size);
 
 		if (id != steps[i].id)
-			fail_msg("step %zu: %uQ went to %d, not %d", i, steps[i].size, id, steps[i].id);
+			fail_msg("step %zu: %uQ went to %d, not %d", i, steps[i].size, id,
+				 steps[i].id);
 		expect_free(&card, 4, steps[i].free_4q);
 	}
 }
@@ -202,7 +203,8 @@ static void small_ones_kill_large_placements(void **state)
 
 	card = (struct placement_set){ 0 };
 	for (size_t i = 0; i < ARRAY_SIZE(four); i++)
-		placement_set_add(&card, (struct placement_span){ .id = (uint16_t)four[i], .size = 1 });
+		placement_set_add(&card,
+				  (struct placement_span){ .id = (uint16_t)four[i], .size = 1 });
 	expect_free(&card, 12, "");
 	/* One 1Q in each span of an 8Q. */
 	card = (struct placement_set){ 0 };
@@ -272,26 +274,20 @@ static void spans_work_across_words_and_at_the_end(void **state)
 		unsigned probe_id, probe_size;
 		bool overlaps;
 	} cases[] = {
-		{ 60, 8, 64, 1, true },
-		{ 60, 8, 67, 1, true },
-		{ 60, 8, 68, 1, false },
-		{ 60, 8, 59, 1, false },
-		{ 60, 8, 50, 10, false },
-		{ 60, 8, 50, 11, true },
-		{ 511, 1, 511, 1, true },
-		{ 511, 1, 510, 1, false },
-		{ 511, 100, 511, 1, true },
-		{ 512, 8, 0, 512, false },
-		{ 65535, 65535, 0, 512, false },
-		{ 0, 65535, 511, 1, true },
-		{ 8, 0, 0, 512, false },
-		{ 8, 8, 10, 0, false },
+		{ 60, 8, 64, 1, true },		 { 60, 8, 67, 1, true },
+		{ 60, 8, 68, 1, false },	 { 60, 8, 59, 1, false },
+		{ 60, 8, 50, 10, false },	 { 60, 8, 50, 11, true },
+		{ 511, 1, 511, 1, true },	 { 511, 1, 510, 1, false },
+		{ 511, 100, 511, 1, true },	 { 512, 8, 0, 512, false },
+		{ 65535, 65535, 0, 512, false }, { 0, 65535, 511, 1, true },
+		{ 8, 0, 0, 512, false },	 { 8, 8, 10, 0, false },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct placement_span span = { (uint16_t)cases[i].id, (uint16_t)cases[i].size };
-		struct placement_span probe = { (uint16_t)cases[i].probe_id, (uint16_t)cases[i].probe_size };
+		struct placement_span probe = { (uint16_t)cases[i].probe_id,
+						(uint16_t)cases[i].probe_size };
 		struct placement_set s = { 0 };
 
 		placement_set_add(&s, span);
@@ -302,7 +298,9 @@ static void spans_work_across_words_and_at_the_end(void **state)
 
 static void sixty_four_ids_use_the_whole_mask(void **state)
 {
-	struct placement_type t = { .size = 1, .n_ids = PLACEMENT_IDS_MAX, .creatable = UINT64_MAX };
+	struct placement_type t = { .size = 1,
+				    .n_ids = PLACEMENT_IDS_MAX,
+				    .creatable = UINT64_MAX };
 	struct placement_set taken = { 0 };
 	struct placement_span span;
 

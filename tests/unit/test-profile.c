@@ -84,13 +84,15 @@ static void reads_what_the_driver_prints(void **state)
 		{ HEADER "1145  : NVIDIA L40S-1B\n", 1, 0 },
 		{ HEADER "1145  : NVIDIA L40S-1B", 1, 0 },
 		{ HEADER "1145  : NVIDIA L40S-1B\n1147  : NVIDIA L40S-1Q\n", 2, 0 },
-		{ "ID    : vGPU Name\r\n1145  : NVIDIA L40S-1B\r\n1147  : NVIDIA L40S-1Q\r\n", 2, 0 },
+		{ "ID    : vGPU Name\r\n1145  : NVIDIA L40S-1B\r\n1147  : NVIDIA L40S-1Q\r\n", 2,
+		  0 },
 		{ "1145  : NVIDIA L40S-1B\n", 1, 0 },
 		{ HEADER "\n\n1145  : NVIDIA L40S-1B\n\n", 1, 0 },
 		{ HEADER "1145:NVIDIA L40S-1B\n", 1, 0 },
 		{ HEADER "1145  : NVIDIA L40S-1B\n1145  : NVIDIA L40S-9Z\n", 1, 0 },
 		{ HEADER "4294967295 : X-1Q\n", 1, 0 },
-		/* UG17's printed form, which no driver prints: header passed over, the rest is bad. */
+		/* UG17's printed form, which no driver prints: header passed over, the rest is bad.
+		 */
 		{ "vGPU Name   ID\nNVIDIA A40-1Q 557\n", 0, 1 },
 		{ HEADER "0     : NVIDIA L40S-1B\n", 0, 1 },
 		{ HEADER "4294967296 : X-1Q\n", 0, 1 },
@@ -110,11 +112,12 @@ static void reads_what_the_driver_prints(void **state)
 		struct profile_list list;
 		unsigned bad = 99;
 
-		assert_int_equal(profile_list_parse(cases[i].text, strlen(cases[i].text), &list, &bad, &err),
-				 0);
+		assert_int_equal(
+			profile_list_parse(cases[i].text, strlen(cases[i].text), &list, &bad, &err),
+			0);
 		if (list.n != cases[i].n || bad != cases[i].bad)
-			fail_msg("case %zu: %u types and %u bad lines, not %u and %u", i, list.n, bad,
-				 cases[i].n, cases[i].bad);
+			fail_msg("case %zu: %u types and %u bad lines, not %u and %u", i, list.n,
+				 bad, cases[i].n, cases[i].bad);
 		assert_int_equal(err.msg[0] != '\0', bad > 0);
 		if (list.n > 0)
 			assert_true(list.items[0].type_id != 0);

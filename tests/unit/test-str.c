@@ -54,14 +54,10 @@ static void counted_numbers_pass_over_blanks_around(void **state)
 		int r;
 		uint32_t value;
 	} cases[] = {
-		{ "1150\n", 5, 0, 1150 },
-		{ " \t12\r\n ", 7, 0, 12 },
-		{ "123456", 3, 0, 123 },
-		{ "", 0, -EINVAL, 0 },
-		{ " \n", 2, -EINVAL, 0 },
-		{ "1 2", 3, -EINVAL, 0 },
-		{ "1\0", 2, -EINVAL, 0 },
-		{ "4294967296\n", 11, -ERANGE, 0 },
+		{ "1150\n", 5, 0, 1150 }, { " \t12\r\n ", 7, 0, 12 },
+		{ "123456", 3, 0, 123 },  { "", 0, -EINVAL, 0 },
+		{ " \n", 2, -EINVAL, 0 }, { "1 2", 3, -EINVAL, 0 },
+		{ "1\0", 2, -EINVAL, 0 }, { "4294967296\n", 11, -ERANGE, 0 },
 	};
 
 	(void)state;
@@ -163,10 +159,10 @@ static void outside_text_is_made_safe(void **state)
 		{ "\xc3", false, "?" },
 		{ "\xc3(", false, "?(" },
 		{ "\xe2\x82", false, "??" },
-		{ "\xc0\xaf", false, "??" },	     /* overlong */
-		{ "\xe0\x80\xaf", false, "???" },    /* overlong */
+		{ "\xc0\xaf", false, "??" },	       /* overlong */
+		{ "\xe0\x80\xaf", false, "???" },      /* overlong */
 		{ "\xf0\x80\x80\xaf", false, "????" }, /* overlong */
-		{ "\xed\xa0\x80", false, "???" },    /* surrogate */
+		{ "\xed\xa0\x80", false, "???" },      /* surrogate */
 		{ "\xf4\x90\x80\x80", false, "????" }, /* beyond U+10FFFF */
 		{ "\xf5\x80\x80\x80", false, "????" },
 	};
