@@ -158,8 +158,8 @@ static void values_at_their_limits_are_taken(void **state)
 		"nvml_library: libnvidia-ml.so\n",
 		"unclaimed_grace: 24h\n",
 		"reconcile_interval: 10ms\n",
-		"gpu: {vf_quarantine_threshold: 4294967295, nvml_timeout: 10ms, card_timeout: "
-		"1h}\n",
+		"gpu: {vf_quarantine_threshold: 4294967295, nvml_timeout: 10ms}\n",
+		"gpu: {card_timeout: 1h}\n",
 		"recover: {timeout: 1s, services_stop: ['1', nvidia-dcgm.service]}\n",
 		"sentinel: {marker_prefixes: [A_Z09]}\n",
 		"\"gpu\": {'exclude': [0001:41:00.0]}\n",
