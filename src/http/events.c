@@ -272,7 +272,8 @@ void http_events_serve(struct http_events *events, struct http_request *req)
 	c->events = events;
 	c->active_usec = events_now(events);
 	client_place(c, http_request_header(req, "Last-Event-ID"));
-	if (http_reply_stream(req, "text/event-stream", &client_ops, c, &c->stream) < 0) {
+	if (http_reply_stream(req, "text/event-stream", &client_ops, c, &c->stream) < 0 ||
+	    !c->stream) {
 		*c = (struct client){ 0 };
 		return;
 	}

@@ -24,6 +24,8 @@ struct http_listener {
 	int fd; /* the listening socket; -1 once closed */
 	sd_event_source *io;
 	sd_event_source *timer; /* libmicrohttpd's own wishes, and "run me again" */
+	bool running;		/* in listener_run() */
+	bool resumed;		/* a connection was resumed since libmicrohttpd ran last */
 	char host[HTTP_PARAM_SIZE];
 };
 

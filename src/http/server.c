@@ -100,21 +100,13 @@ static int on_hangup(sd_event_source *source _unused_, int fd _unused_, uint32_t
 }
 
 /* libmicrohttpd does not look at a suspended connection, so its end is watched for here. A client
- * that only shut its sending side down may wait for the answer; but one that reads an endless
- * answer over TCP is gone then, for TCP has no other sign of that before the next write. */
+ * that shut only its sending side down counts as gone too: libmicrohttpd reads before it answers,
+ * finds the end and closes. And over TCP that is all there is to be seen of one that is gone. */
 static void watch_hangup(struct http_conn *conn)
 {
-	uint32_t events = EPOLLHUP | EPOLLERR;
-
-	if (conn->listener->is_tcp && conn->stream)
-		events |= EPOLLRDHUP;
-	if (!conn->hangup) {
-		if (sd_event_add_io(conn->listener->server->config.event, &conn->hangup, conn->fd,
-				    events, on_hangup, conn) < 0)
-			return;
-	} else {
-		(void)sd_event_source_set_io_events(conn->hangup, events);
-	}
+	if (!conn->hangup && sd_event_add_io(conn->listener->server->config.event, &conn->hangup,
+					     conn->fd, EPOLLRDHUP, on_hangup, conn) < 0)
+		return;
 	(void)sd_event_source_set_enabled(conn->hangup, SD_EVENT_ON);
 }
 
@@ -127,6 +119,8 @@ void http_conn_suspend(struct http_conn *conn)
 	watch_hangup(conn);
 }
 
+static void listener_run_later(struct http_listener *listener, uint64_t usec);
+
 void http_conn_resume(struct http_conn *conn)
 {
 	if (!conn->suspended)
@@ -135,6 +129,10 @@ void http_conn_resume(struct http_conn *conn)
 	if (conn->hangup)
 		(void)sd_event_source_set_enabled(conn->hangup, SD_EVENT_OFF);
 	MHD_resume_connection(conn->mhd);
+	/* That alone does not make its epoll descriptor readable. */
+	conn->listener->resumed = true;
+	if (!conn->listener->running)
+		listener_run_later(conn->listener, 0);
 }
 
 static void check_stopped(struct http_server *server);
@@ -262,22 +260,33 @@ static size_t keep_escapes(void *cls _unused_, struct MHD_Connection *mhd _unuse
 
 /* --- The loop ------------------------------------------------------------------------------- */
 
+static void listener_run_later(struct http_listener *listener, uint64_t usec)
+{
+	(void)sd_event_source_set_time_relative(listener->timer, usec);
+	(void)sd_event_source_set_enabled(listener->timer, SD_EVENT_ONESHOT);
+}
+
 static void listener_run(struct http_listener *listener)
 {
-	MHD_UNSIGNED_LONG_LONG timeout_msec;
+	MHD_UNSIGNED_LONG_LONG timeout_msec = 0;
 
+	listener->running = true;
 	for (unsigned i = 0; i < RUNS_AT_ONCE; i++) {
+		listener->resumed = false;
 		MHD_run(listener->daemon);
+		if (listener->resumed)
+			continue;
 		/* Its epoll is edge-triggered: what it did not finish must be asked for. */
-		if (MHD_get_timeout(listener->daemon, &timeout_msec) != MHD_YES) {
-			(void)sd_event_source_set_enabled(listener->timer, SD_EVENT_OFF);
-			return;
-		}
+		if (MHD_get_timeout(listener->daemon, &timeout_msec) != MHD_YES)
+			timeout_msec = UINT64_MAX;
 		if (timeout_msec > 0)
 			break;
 	}
-	(void)sd_event_source_set_time_relative(listener->timer, timeout_msec * USEC_PER_MSEC);
-	(void)sd_event_source_set_enabled(listener->timer, SD_EVENT_ONESHOT);
+	listener->running = false;
+	if (timeout_msec == UINT64_MAX)
+		(void)sd_event_source_set_enabled(listener->timer, SD_EVENT_OFF);
+	else
+		listener_run_later(listener, timeout_msec * USEC_PER_MSEC);
 }
 
 static int on_listener_io(sd_event_source *source _unused_, int fd _unused_,

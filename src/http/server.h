@@ -99,7 +99,8 @@ bool http_request_is_tcp(const struct http_request *req);
 
 /* Has fn called (once, from the loop) when the client goes away before the reply. The request is
  * still valid then and still wants its one reply, inside fn or later. Replaces an earlier fn; NULL
- * clears. A client that only shut its sending side down is still there. */
+ * clears. A client that shut its sending side down while it waits counts as gone; one
+ * that did so behind its request is answered if the handler replies at once. */
 void http_request_on_hangup(struct http_request *req,
 			    void (*fn)(struct http_request *req, void *userdata), void *userdata);
 bool http_request_is_gone(const struct http_request *req);
@@ -142,8 +143,8 @@ struct http_stream_ops {
 	void (*gone)(void *userdata);
 };
 
-/* Counts as the reply. -ENOMEM where it could not begin; the connection is closed then. After a
- * HEAD gone is called without a read. */
+/* Counts as the reply. -ENOMEM where it could not begin; the connection is closed then. A HEAD gets
+ * the headers: 0, *ret is NULL and gone is not called. */
 int http_reply_stream(struct http_request *req, const char *content_type,
 		      const struct http_stream_ops *ops, void *userdata,
 		      struct http_stream **ret) _must_check_;

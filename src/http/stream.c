@@ -45,6 +45,12 @@ int http_reply_stream(struct http_request *req, const char *content_type,
 	struct MHD_Response *response;
 	struct http_stream *stream;
 
+	/* libmicrohttpd 0.9.75 would put an end-of-chunks mark behind the headers. */
+	if (req->is_head) {
+		*ret = NULL;
+		http_reply(req, 200, content_type, NULL, 0);
+		return 0;
+	}
 	stream = calloc(1, sizeof(*stream));
 	if (!stream) {
 		http_request_set_response(req, 500, NULL);

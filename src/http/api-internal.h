@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shared by the api-*.c files: their state, the JSON of each thing, and the handlers.
+ */
+#pragma once
+
+#include <jansson.h>
+
+#include "http/api.h"
+
+#define API_WAITING_MAX 256
+
+struct api {
+	struct node *node;
+	/* /resources without the last two braces (behind them goes the age), with and without
+	 * profiles. */
+	char *resources[2];
+	size_t resources_len[2];
+	uint64_t resources_revision[2]; /* node->revision it shows; 0: none */
+	char *published;		/* what the last `capacity` event was made from */
+	sd_event_source *changed_source;
+	unsigned n_waiting; /* GET /resources before the first placements are there */
+	struct http_request *waiting[API_WAITING_MAX];
+};
+
+/* api-json.c; NULL when memory is out */
+json_t *api_json_address(struct pci_addr a);
+json_t *api_json_text(const char *s);	      /* null for "" */
+json_t *api_json_placement(int id, int size); /* null while unknown */
+json_t *api_json_claim(const struct node *n, const struct claim *c, enum claim_problem problem);
+json_t *api_json_vf(const struct node *n, const struct card *c, const struct vf *v);
+json_t *api_json_card(const struct node *n, const struct card *c);
+json_t *api_json_resources(const struct node *n, bool profiles); /* without placements_age_ms */
+bool api_resources_known(const struct node *n);
+
+/* api-host.c */
+void api_get_resources(struct http_request *req, void *userdata);
+void api_get_gpus(struct http_request *req, void *userdata);
+void api_get_gpu(struct http_request *req, void *userdata);
+void api_get_vfs(struct http_request *req, void *userdata);
+void api_put_cordon(struct http_request *req, void *userdata);
+void api_delete_cordon(struct http_request *req, void *userdata);
+void api_host_changed(struct api *api);
+
+/* api-claims.c */
+void api_get_claims(struct http_request *req, void *userdata);
+void api_get_claim(struct http_request *req, void *userdata);
+void api_put_claim(struct http_request *req, void *userdata);
+void api_delete_claim(struct http_request *req, void *userdata);
+
+/* api-service.c */
+void api_get_healthz(struct http_request *req, void *userdata);
+void api_get_readyz(struct http_request *req, void *userdata);
+void api_get_metrics(struct http_request *req, void *userdata);
+void api_get_openapi(struct http_request *req, void *userdata);
+void api_get_events(struct http_request *req, void *userdata);
+void api_post_driver_release(struct http_request *req, void *userdata);
+void api_post_driver_resume(struct http_request *req, void *userdata);
+
+/* 0, or the request was answered with a problem: it has query keys and wants none. */
+int api_refuse_query(struct http_request *req);
+/* Address in "{bdf}": 0, or answered. */
+int api_param_address(struct http_request *req, struct pci_addr *ret);
