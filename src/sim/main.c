@@ -76,8 +76,8 @@ static void print_help(void)
 
 static int usage_error(const char *what, const char *value)
 {
-	fprintf(stderr, "berth-sim: %s%s%s\nberth-sim --help shows what there is.\n", what, value ? " " : "",
-		value ?: "");
+	fprintf(stderr, "berth-sim: %s%s%s\nberth-sim --help shows what there is.\n", what,
+		value ? " " : "", value ?: "");
 	return EXIT_USAGE;
 }
 
@@ -130,7 +130,8 @@ static bool parse_option(int option, const char *value, struct sim_config *confi
 	case OPTION_CARDS:
 		return str_to_u32(value, &config->cards) == 0 && config->cards <= SIM_CARDS_MAX;
 	case OPTION_VFS:
-		return str_to_u32(value, &config->vfs) == 0 && config->vfs > 0 && config->vfs <= SIM_VFS_MAX;
+		return str_to_u32(value, &config->vfs) == 0 && config->vfs > 0 &&
+		       config->vfs <= SIM_VFS_MAX;
 	case OPTION_LATENCY:
 		if (str_to_u32(value, &number) < 0)
 			return false;
@@ -164,7 +165,8 @@ static int parse_run(int argc, char *argv[], struct sim_config *config)
 		if (option == '?')
 			return EXIT_USAGE; /* getopt has said what is wrong */
 		if (!parse_option(option, optarg ?: "", config)) {
-			fprintf(stderr, "berth-sim: '%s' is no value of --%s\n", optarg, options[which].name);
+			fprintf(stderr, "berth-sim: '%s' is no value of --%s\n", optarg,
+				options[which].name);
 			return EXIT_USAGE;
 		}
 	}
@@ -290,8 +292,12 @@ static int host_start(struct host *h, struct error *err)
 	r = simguests_new(h->sim, h->event, &h->guests);
 	if (r < 0)
 		return error_set_errno(err, r, "guests");
-	parts = (struct simcommand_parts){ .sim = h->sim, .event = h->event, .sys = h->sys, .dev = h->dev,
-					   .guests = h->guests, .nvml = h->nvml };
+	parts = (struct simcommand_parts){ .sim = h->sim,
+					   .event = h->event,
+					   .sys = h->sys,
+					   .dev = h->dev,
+					   .guests = h->guests,
+					   .nvml = h->nvml };
 	r = simcommand_new(&parts, &h->command);
 	if (r < 0)
 		return error_set_errno(err, r, "commands");
@@ -315,8 +321,12 @@ static void host_stop(struct host *h)
 
 static int run_main(int argc, char *argv[])
 {
-	struct sim_config config = { .model = "l40s", .driver = "580.178.05", .cards = 2,
-				     .mode = SIM_MODE_MIXED, .sriov = true, .nvml_latency_ms = 20 };
+	struct sim_config config = { .model = "l40s",
+				     .driver = "580.178.05",
+				     .cards = 2,
+				     .mode = SIM_MODE_MIXED,
+				     .sriov = true,
+				     .nvml_latency_ms = 20 };
 	struct host h = { .lock_fd = -1 };
 	struct error err = ERROR_INIT;
 	_free_ char *root = NULL;

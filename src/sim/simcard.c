@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/str.h"
 
-#define FIRST_GROUP 20
+#define FIRST_GROUP	 20
 #define SRIOV_LATENCY_MS 200 /* the real script takes seconds; long enough to be noticed */
 
 /* Bus numbers of the usual slots; more cards repeat them in the next PCI domain. */
@@ -28,9 +28,10 @@ void sim_uuid(char ret[static SIM_UUID_MAX])
 		abort();
 	b[6] = (uint8_t)((b[6] & 0x0f) | 0x40);
 	b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
-	snprintf(ret, SIM_UUID_MAX, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-		 b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
-		 b[14], b[15]);
+	snprintf(ret, SIM_UUID_MAX,
+		 "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+		 b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+		 b[15]);
 }
 
 /* "0000:41:00.4", "41:00.4", upper or lower case. */
@@ -188,7 +189,8 @@ int sim_new(const struct sim_config *config, struct sim **ret, struct error *err
 	if (!model)
 		return error_set(err, EINVAL, "unknown model '%s'", config->model);
 	if (config->cards > SIM_CARDS_MAX || config->vfs > SIM_VFS_MAX)
-		return error_set(err, ERANGE, "at most %d cards of %d functions", SIM_CARDS_MAX, SIM_VFS_MAX);
+		return error_set(err, ERANGE, "at most %d cards of %d functions", SIM_CARDS_MAX,
+				 SIM_VFS_MAX);
 	if (config->mode == SIM_MODE_MIG && !model->mig_capable)
 		return error_set(err, EINVAL, "model %s has no MIG mode", model->key);
 	sim = calloc(1, sizeof(*sim));
@@ -199,7 +201,8 @@ int sim_new(const struct sim_config *config, struct sim **ret, struct error *err
 		r = error_set(err, ENAMETOOLONG, "folder or driver version is too long");
 	sim->branch = (uint32_t)strtoul(config->driver, NULL, 10);
 	if (r == 0 && (sim->branch < 550 || sim->branch > 999))
-		r = error_set(err, EINVAL, "driver '%s': branches from 550 on are known", config->driver);
+		r = error_set(err, EINVAL, "driver '%s': branches from 550 on are known",
+			      config->driver);
 	if (config->boot_id)
 		str_copy_cut(sim->boot_id, sizeof(sim->boot_id), config->boot_id);
 	else

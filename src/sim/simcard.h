@@ -13,14 +13,14 @@
 #include "base/macro.h"
 #include "sim/simcatalog.h"
 
-#define SIM_CARDS_MAX 32
-#define SIM_VFS_MAX 64
-#define SIM_GIS_MAX 8
+#define SIM_CARDS_MAX	32
+#define SIM_VFS_MAX	64
+#define SIM_GIS_MAX	8
 #define SIM_SYMBOLS_MAX 32
-#define SIM_ADDRESS_MAX 20  /* "0000:41:00.0", room for wide domains */
-#define SIM_UUID_MAX 37
-#define SIM_PARAMS_MAX 1024
-#define SIM_REGION_MAX 256
+#define SIM_ADDRESS_MAX 20 /* "0000:41:00.0", room for wide domains */
+#define SIM_UUID_MAX	37
+#define SIM_PARAMS_MAX	1024
+#define SIM_REGION_MAX	256
 
 /* NVML return codes used by the model. */
 enum sim_nvml_code {
@@ -34,23 +34,23 @@ enum sim_nvml_code {
 
 /* Numeric fault keys; 0 means "no fault". Names are in simfault.c. */
 enum sim_fault {
-	SIM_FAULT_NVML_LATENCY_MS,   /* one whole-host sweep; see sim_nvml_call_delay_usec() */
-	SIM_FAULT_NVML_HANG,	     /* calls are not answered until this is 0 again */
-	SIM_FAULT_NVML_ERROR,	     /* host: what Init returns; card: what its calls return */
-	SIM_FAULT_NVML_CRASH,	     /* the process that calls dies of SIGABRT */
-	SIM_FAULT_NVML_GHOST,	     /* a released placement stays taken */
-	SIM_FAULT_READ_LATENCY_MS,   /* from here on: attributes under a VF's nvidia/ */
+	SIM_FAULT_NVML_LATENCY_MS, /* one whole-host sweep; see sim_nvml_call_delay_usec() */
+	SIM_FAULT_NVML_HANG,	   /* calls are not answered until this is 0 again */
+	SIM_FAULT_NVML_ERROR,	   /* host: what Init returns; card: what its calls return */
+	SIM_FAULT_NVML_CRASH,	   /* the process that calls dies of SIGABRT */
+	SIM_FAULT_NVML_GHOST,	   /* a released placement stays taken */
+	SIM_FAULT_READ_LATENCY_MS, /* from here on: attributes under a VF's nvidia/ */
 	SIM_FAULT_WRITE_LATENCY_MS,
-	SIM_FAULT_READ_ERRNO,	     /* positive errno */
+	SIM_FAULT_READ_ERRNO, /* positive errno */
 	SIM_FAULT_WRITE_ERRNO,
-	SIM_FAULT_RELEASE_ERRNO,     /* writes of 0 to current_vgpu_type only */
+	SIM_FAULT_RELEASE_ERRNO, /* writes of 0 to current_vgpu_type only */
 	SIM_FAULT_READ_HANG,
 	SIM_FAULT_WRITE_HANG,
-	SIM_FAULT_CREATABLE,	     /* enum sim_creatable_text */
-	SIM_FAULT_PHYSFN_MISSING,    /* the VF has no physfn link */
-	SIM_FAULT_CREATABLE_GUARD_OFF, /* lists do not hide types above their equal-size limit */
-	SIM_FAULT_SRIOV_LATENCY_MS,  /* how long a sriov-manage run takes */
-	SIM_FAULT_NVML_ACTIVE_ERROR, /* what the list of active vGPUs alone returns */
+	SIM_FAULT_CREATABLE,		/* enum sim_creatable_text */
+	SIM_FAULT_PHYSFN_MISSING,	/* the VF has no physfn link */
+	SIM_FAULT_CREATABLE_GUARD_OFF,	/* lists do not hide types above their equal-size limit */
+	SIM_FAULT_SRIOV_LATENCY_MS,	/* how long a sriov-manage run takes */
+	SIM_FAULT_NVML_ACTIVE_ERROR,	/* what the list of active vGPUs alone returns */
 	SIM_FAULT_NVML_LIST_V1_REFUSED, /* drivers from R565 on: the old placement list gives 25 */
 	SIM_FAULT_COUNT,
 };
@@ -95,12 +95,13 @@ struct sim_vf {
 	uint64_t configured_seq;     /* order of configuration on the card */
 	char params[SIM_PARAMS_MAX + 1];
 	uint32_t warm_update;
-	uint32_t open_count;	     /* open handles on its VFIO nodes */
+	uint32_t open_count; /* open handles on its VFIO nodes */
 	bool wedged;
-	bool rebound;	      /* bound to vfio-pci by hand: no nvidia/ folder */
-	bool dead;	      /* was re-bound to nvidia by hand: attributes give EINVAL */
-	bool hidden;	      /* flapping: not on the bus just now */
-	uint32_t generation;  /* changes each time the function (re)appears: old handles get ENODEV */
+	bool rebound; /* bound to vfio-pci by hand: no nvidia/ folder */
+	bool dead;    /* was re-bound to nvidia by hand: attributes give EINVAL */
+	bool hidden;  /* flapping: not on the bus just now */
+	uint32_t
+		generation; /* changes each time the function (re)appears: old handles get ENODEV */
 	struct sim_instance instance;
 	struct sim_faults faults;
 };
@@ -131,7 +132,7 @@ struct sim_card {
 	uint32_t vf_count; /* 0 while SR-IOV is off */
 	enum sim_mode mode;
 	bool present;
-	bool sriov_busy; /* sriov-manage is at work: unbound from the driver */
+	bool sriov_busy;	  /* sriov-manage is at work: unbound from the driver */
 	uint32_t generation;	  /* changes when open handles on its node stop to count */
 	uint32_t node_open_count; /* open handles on /dev/nvidiaN */
 	uint64_t next_seq;
@@ -144,17 +145,17 @@ struct sim_card {
 };
 
 struct sim_counters {
-	uint64_t nvml_calls;  /* calls the fake library passed to the model (Init included) */
-	uint64_t attr_reads;  /* reads of files under a VF's nvidia/ */
+	uint64_t nvml_calls; /* calls the fake library passed to the model (Init included) */
+	uint64_t attr_reads; /* reads of files under a VF's nvidia/ */
 	uint64_t attr_writes;
 };
 
 struct sim {
-	char root[256]; /* absolute */
+	char root[256];	 /* absolute */
 	char driver[32]; /* "580.178.05" */
 	uint32_t branch; /* 580 */
 	char boot_id[SIM_UUID_MAX];
-	uint32_t boot; /* counts reboots */
+	uint32_t boot;		 /* counts reboots */
 	uint32_t ctl_open_count; /* open handles on /dev/nvidiactl */
 	uint32_t card_count;
 	struct sim_card cards[SIM_CARDS_MAX];
@@ -214,19 +215,22 @@ int sim_vf_write_placement(struct sim_vf *vf, uint32_t placement) _must_check_;
 int sim_vf_write_gi(struct sim_vf *vf, uint32_t gi) _must_check_;
 int sim_vf_write_params(struct sim_vf *vf, const char *text, size_t n) _must_check_;
 
-/* Types that creatable_vgpu_types lists: the guard of the sysfs path included. Returns the count. */
+/* Types that creatable_vgpu_types lists: the guard of the sysfs path included. Returns the count.
+ */
 uint32_t sim_vf_listed_types(const struct sim_vf *vf, const struct sim_type *ret[SIM_TYPES_MAX]);
 
 /* --- what NVML sees -------------------------------------------------------------------------- */
 
 /* Every type of the board, MIG-backed ones included where it can do MIG. */
-uint32_t sim_card_supported_types(const struct sim_card *card, const struct sim_type *ret[SIM_TYPES_MAX]);
-uint32_t sim_card_creatable_types(const struct sim_card *card, const struct sim_type *ret[SIM_TYPES_MAX]);
+uint32_t sim_card_supported_types(const struct sim_card *card,
+				  const struct sim_type *ret[SIM_TYPES_MAX]);
+uint32_t sim_card_creatable_types(const struct sim_card *card,
+				  const struct sim_type *ret[SIM_TYPES_MAX]);
 
 /* Geometry of a type for NVML's placement mode: mixed (heterogeneous) or equal (homogeneous).
  * SIM_NVML_NOT_SUPPORTED where the board has none of that kind. */
-int sim_card_supported_placements(const struct sim_card *card, const struct sim_type *type, bool mixed,
-				  struct sim_placements *ret);
+int sim_card_supported_placements(const struct sim_card *card, const struct sim_type *type,
+				  bool mixed, struct sim_placements *ret);
 /* What is free now, for the card's present mode. SIM_NVML_NOT_SUPPORTED with MIG on, and in
  * equal-size mode before Ada (and on R550 always in equal-size mode). */
 int sim_card_creatable_placements(const struct sim_card *card, const struct sim_type *type,
@@ -261,7 +265,8 @@ int sim_vf_place_for_guest(struct sim_vf *vf) _must_check_;
 
 /* A guest's plugin registers. R550 takes the placement here. -errno: ENODEV no type, EBUSY another
  * guest is there, EINVAL the asked or any placement is not free. */
-int sim_vf_start_guest(struct sim_vf *vf, pid_t pid, const char *vm_name, uint64_t init_usec) _must_check_;
+int sim_vf_start_guest(struct sim_vf *vf, pid_t pid, const char *vm_name,
+		       uint64_t init_usec) _must_check_;
 /* clean: it shut down. Otherwise it was killed: inside the init window that wedges the VF. */
 void sim_vf_stop_guest(struct sim_vf *vf, bool clean);
 
@@ -269,7 +274,8 @@ void sim_vf_stop_guest(struct sim_vf *vf, bool clean);
 
 /* Why a sriov-manage run may not start now: NULL, or the line it prints. */
 const char *sim_card_sriov_blocked(const struct sim_card *card);
-/* Switches SR-IOV; types, mixed mode, GPU instances, ghosts and wedges are gone in both directions. */
+/* Switches SR-IOV; types, mixed mode, GPU instances, ghosts and wedges are gone in both directions.
+ */
 void sim_card_set_sriov(struct sim_card *card, bool on);
 void sim_card_remove(struct sim_card *card);
 void sim_card_restore(struct sim_card *card);

@@ -9,7 +9,7 @@
 #include "base/str.h"
 
 #define VGPUS_PER_CARD_MAX 32U /* of one type outside MIG, in every branch */
-#define VGPUS_PER_GI_MAX 12U
+#define VGPUS_PER_GI_MAX   12U
 
 /* Types with consecutive numbers: suffixes behind the board's name, in order. */
 struct run {
@@ -27,9 +27,9 @@ struct board {
 /* Order of the suffixes is the driver's numbering, see the captures of the real boards. The MIG
  * profile numbers are those of nvidia-smi. */
 static const struct sim_gi_profile h100_gi[] = {
-	{ 19, "1g.10gb", 10, 1, 1, 7 },	   { 20, "1g.10gb+me", 10, 1, 1, 1 },
-	{ 15, "1g.20gb", 20, 1, 2, 4 },	   { 14, "2g.20gb", 20, 2, 2, 3 },
-	{ 9, "3g.40gb", 40, 3, 4, 2 },	   { 5, "4g.40gb", 40, 4, 4, 1 },
+	{ 19, "1g.10gb", 10, 1, 1, 7 }, { 20, "1g.10gb+me", 10, 1, 1, 1 },
+	{ 15, "1g.20gb", 20, 1, 2, 4 }, { 14, "2g.20gb", 20, 2, 2, 3 },
+	{ 9, "3g.40gb", 40, 3, 4, 2 },	{ 5, "4g.40gb", 40, 4, 4, 1 },
 	{ 0, "7g.80gb", 80, 7, 8, 1 },
 };
 
@@ -45,41 +45,84 @@ static const struct sim_gi_profile rtx_gi[] = {
 
 static const struct board boards[] = {
 	{
-		.model = { .key = "l40s", .product = "NVIDIA L40S", .arch = SIM_ARCH_ADA, .region = 48,
-			   .memory_mib = 46068, .device = 0x26b9, .subsystem_device = 0x1851,
-			   .class_code = 0x030200, .vfs = 32, .vf_offset = 4 },
+		.model = { .key = "l40s",
+			   .product = "NVIDIA L40S",
+			   .arch = SIM_ARCH_ADA,
+			   .region = 48,
+			   .memory_mib = 46068,
+			   .device = 0x26b9,
+			   .subsystem_device = 0x1851,
+			   .class_code = 0x030200,
+			   .vfs = 32,
+			   .vf_offset = 4 },
 		.prefix = "L40S",
-		.runs = { { 1145, "1B 2B " Q48 " " A48, false }, { 1179, C48, true }, { 2164, "3B", false } },
+		.runs = { { 1145, "1B 2B " Q48 " " A48, false },
+			  { 1179, C48, true },
+			  { 2164, "3B", false } },
 	},
 	{
-		.model = { .key = "l4", .product = "NVIDIA L4", .arch = SIM_ARCH_ADA, .region = 24,
-			   .memory_mib = 23034, .device = 0x27b8, .subsystem_device = 0x16ca,
-			   .class_code = 0x030200, .vfs = 32, .vf_offset = 4 },
+		.model = { .key = "l4",
+			   .product = "NVIDIA L4",
+			   .arch = SIM_ARCH_ADA,
+			   .region = 24,
+			   .memory_mib = 23034,
+			   .device = 0x27b8,
+			   .subsystem_device = 0x16ca,
+			   .class_code = 0x030200,
+			   .vfs = 32,
+			   .vf_offset = 4 },
 		.prefix = "L4",
-		.runs = { { 908, "1B 2B 1Q 2Q 3Q 4Q 6Q 8Q 12Q 24Q 1A 2A 3A 4A 6A 8A 12A 24A", false },
+		.runs = { { 908, "1B 2B 1Q 2Q 3Q 4Q 6Q 8Q 12Q 24Q 1A 2A 3A 4A 6A 8A 12A 24A",
+			    false },
 			  { 934, "4C 6C 8C 12C 24C", true } },
 	},
 	{
-		.model = { .key = "a16", .product = "NVIDIA A16", .arch = SIM_ARCH_AMPERE, .region = 16,
-			   .memory_mib = 15356, .device = 0x25b6, .subsystem_device = 0x14a9,
-			   .class_code = 0x030200, .vfs = 16, .vf_offset = 4 },
+		.model = { .key = "a16",
+			   .product = "NVIDIA A16",
+			   .arch = SIM_ARCH_AMPERE,
+			   .region = 16,
+			   .memory_mib = 15356,
+			   .device = 0x25b6,
+			   .subsystem_device = 0x14a9,
+			   .class_code = 0x030200,
+			   .vfs = 16,
+			   .vf_offset = 4 },
 		.prefix = "A16",
-		.runs = { { 709, "1B 2B 1Q 2Q 4Q 8Q 16Q 1A 2A 4A 8A 16A", false }, { 721, "4C 8C 16C", true } },
+		.runs = { { 709, "1B 2B 1Q 2Q 4Q 8Q 16Q 1A 2A 4A 8A 16A", false },
+			  { 721, "4C 8C 16C", true } },
 	},
 	{
-		.model = { .key = "a40", .product = "NVIDIA A40", .arch = SIM_ARCH_AMPERE, .region = 48,
-			   .memory_mib = 46068, .device = 0x2235, .subsystem_device = 0x145a,
-			   .class_code = 0x030200, .vfs = 32, .vf_offset = 4 },
+		.model = { .key = "a40",
+			   .product = "NVIDIA A40",
+			   .arch = SIM_ARCH_AMPERE,
+			   .region = 48,
+			   .memory_mib = 46068,
+			   .device = 0x2235,
+			   .subsystem_device = 0x145a,
+			   .class_code = 0x030200,
+			   .vfs = 32,
+			   .vf_offset = 4 },
 		.prefix = "A40",
 		.runs = { { 555, "1B 2B " Q48 " " A48, false }, { 581, C48, true } },
 	},
 	{
-		/* 1060 for 5C is a guess: the gap beside 1-20C, which was added at the same time. */
-		.model = { .key = "h100-80", .product = "NVIDIA H100 PCIe", .arch = SIM_ARCH_HOPPER,
-			   .region = 80, .memory_mib = 81559, .device = 0x2331, .subsystem_device = 0x1626,
-			   .class_code = 0x030200, .vfs = 20, .vf_offset = 4, .mig_capable = true,
-			   .compute_slices = 7, .memory_slices = 8,
-			   .gi_profile_count = ARRAY_SIZE(h100_gi), .gi_profiles = h100_gi },
+		/* 1060 for 5C is a guess: the gap beside 1-20C, which was added at the same time.
+		 */
+		.model = { .key = "h100-80",
+			   .product = "NVIDIA H100 PCIe",
+			   .arch = SIM_ARCH_HOPPER,
+			   .region = 80,
+			   .memory_mib = 81559,
+			   .device = 0x2331,
+			   .subsystem_device = 0x1626,
+			   .class_code = 0x030200,
+			   .vfs = 20,
+			   .vf_offset = 4,
+			   .mig_capable = true,
+			   .compute_slices = 7,
+			   .memory_slices = 8,
+			   .gi_profile_count = ARRAY_SIZE(h100_gi),
+			   .gi_profiles = h100_gi },
 		.prefix = "H100",
 		.runs = { { 821, "1-10C 2-20C 3-40C 4-40C 7-80C 4C 8C 10C 16C 20C 40C 80C", false },
 			  { 993, "1-10CME", false },
@@ -88,10 +131,19 @@ static const struct board boards[] = {
 	{
 		.model = { .key = "rtx-pro-6000",
 			   .product = "NVIDIA RTX PRO 6000 Blackwell Server Edition",
-			   .arch = SIM_ARCH_BLACKWELL, .region = 96, .memory_mib = 97887, .device = 0x2bb5,
-			   .subsystem_device = 0x204e, .class_code = 0x030200, .vfs = 48, .vf_offset = 2,
-			   .mig_capable = true, .mig_timeslicing = true, .compute_slices = 4,
-			   .memory_slices = 4, .gi_profile_count = ARRAY_SIZE(rtx_gi),
+			   .arch = SIM_ARCH_BLACKWELL,
+			   .region = 96,
+			   .memory_mib = 97887,
+			   .device = 0x2bb5,
+			   .subsystem_device = 0x204e,
+			   .class_code = 0x030200,
+			   .vfs = 48,
+			   .vf_offset = 2,
+			   .mig_capable = true,
+			   .mig_timeslicing = true,
+			   .compute_slices = 4,
+			   .memory_slices = 4,
+			   .gi_profile_count = ARRAY_SIZE(rtx_gi),
 			   .gi_profiles = rtx_gi },
 		.prefix = "RTX Pro 6000 Blackwell DC",
 		.runs = { { 1518,
@@ -99,10 +151,13 @@ static const struct board boards[] = {
 			    "32Q 32A 32C 48Q 48A 48C 96Q 96A 96C",
 			    false },
 			  { 1546,
-			    "1-2Q 1-2A 1-2B 1-3Q 1-3A 1-4Q 1-4A 1-6Q 1-6A 1-8Q 1-8A 1-8C 1-12Q 1-12A "
+			    "1-2Q 1-2A 1-2B 1-3Q 1-3A 1-4Q 1-4A 1-6Q 1-6A 1-8Q 1-8A 1-8C 1-12Q "
+			    "1-12A "
 			    "1-12C 1-24Q 1-24A 1-24C "
-			    "2-12Q 2-12A 2-12C 2-16Q 2-16A 2-16C 2-24Q 2-24A 2-24C 2-48Q 2-48A 2-48C "
-			    "4-24Q 4-24A 4-24C 4-32Q 4-32A 4-32C 4-48Q 4-48A 4-48C 4-96Q 4-96A 4-96C",
+			    "2-12Q 2-12A 2-12C 2-16Q 2-16A 2-16C 2-24Q 2-24A 2-24C 2-48Q 2-48A "
+			    "2-48C "
+			    "4-24Q 4-24A 4-24C 4-32Q 4-32A 4-32C 4-48Q 4-48A 4-48C 4-96Q 4-96A "
+			    "4-96C",
 			    false },
 			  { 2158, "1-3B", false } },
 	},
@@ -135,7 +190,8 @@ static void halving_emit(const struct halving *h, uint32_t id)
 
 /* One node [lo, hi) of the driver's recursion: the region is cut in halves down to sixteenths, and
  * a type sits at the left end, the right end or both ends of the nodes of its depth. */
-static void halving_node(const struct halving *h, uint32_t lo, uint32_t hi, uint32_t parts, bool is_left)
+static void halving_node(const struct halving *h, uint32_t lo, uint32_t hi, uint32_t parts,
+			 bool is_left)
 {
 	bool left = false, right = false;
 	uint32_t middle = (lo + hi) / 2;
@@ -156,11 +212,15 @@ static void halving_node(const struct halving *h, uint32_t lo, uint32_t hi, uint
 	halving_node(h, middle, hi, parts * 2, false);
 }
 
-void sim_geometry_mixed(uint32_t region, uint32_t size, uint32_t max_instances, const uint32_t *deny,
-			size_t n_deny, struct sim_placements *ret)
+void sim_geometry_mixed(uint32_t region, uint32_t size, uint32_t max_instances,
+			const uint32_t *deny, size_t n_deny, struct sim_placements *ret)
 {
-	struct halving h = { .size = size, .max = max_instances, .half = 1, .deny = deny,
-			     .n_deny = n_deny, .out = ret };
+	struct halving h = { .size = size,
+			     .max = max_instances,
+			     .half = 1,
+			     .deny = deny,
+			     .n_deny = n_deny,
+			     .out = ret };
 
 	ret->count = 0;
 	if (size == 0 || max_instances == 0 || size > region)
@@ -177,7 +237,8 @@ void sim_geometry_blackwell(uint32_t region, uint32_t max_instances, struct sim_
 		placements_add(ret, region * j / max_instances);
 }
 
-void sim_geometry_equal(uint32_t region, uint32_t size, uint32_t max_instances, struct sim_placements *ret)
+void sim_geometry_equal(uint32_t region, uint32_t size, uint32_t max_instances,
+			struct sim_placements *ret)
 {
 	ret->count = 0;
 	if (size == 0)
@@ -227,8 +288,8 @@ static void fill_series(struct sim_type *t)
 }
 
 /* A MIG-backed type fits the GPU instance with its slices and memory ("1-10CME": the "+me" one). */
-static const struct sim_gi_profile *find_gi_profile(const struct sim_model *m, uint32_t slices, uint32_t gib,
-						    bool media)
+static const struct sim_gi_profile *find_gi_profile(const struct sim_model *m, uint32_t slices,
+						    uint32_t gib, bool media)
 {
 	for (uint32_t i = 0; i < m->gi_profile_count; i++) {
 		const struct sim_gi_profile *p = &m->gi_profiles[i];
@@ -251,8 +312,8 @@ static void fill_geometry(const struct sim_model *m, struct sim_type *t, uint32_
 	}
 	t->size = gib;
 	if (gib == 1 && m->region == 48 && m->arch == SIM_ARCH_AMPERE)
-		sim_geometry_mixed(m->region, gib, t->max_instances, deny_ampere, ARRAY_SIZE(deny_ampere),
-				   &t->mixed);
+		sim_geometry_mixed(m->region, gib, t->max_instances, deny_ampere,
+				   ARRAY_SIZE(deny_ampere), &t->mixed);
 	else if (gib == 1 && m->region == 48)
 		sim_geometry_mixed(m->region, gib, t->max_instances, deny_gsp, ARRAY_SIZE(deny_gsp),
 				   &t->mixed);
@@ -263,8 +324,8 @@ static void fill_geometry(const struct sim_model *m, struct sim_type *t, uint32_
 }
 
 /* suffix: "4Q", or "1-10C", "1-10CME" of a MIG-backed type. */
-static void fill_type(const struct sim_model *m, const char *prefix, uint32_t id, const char *suffix,
-		      struct sim_type *t)
+static void fill_type(const struct sim_model *m, const char *prefix, uint32_t id,
+		      const char *suffix, struct sim_type *t)
 {
 	const char *number = strchr(suffix, '-');
 	char *end;
@@ -279,7 +340,8 @@ static void fill_type(const struct sim_model *m, const char *prefix, uint32_t id
 	fill_series(t);
 	if (t->mig) {
 		uint32_t slices = (uint32_t)strtoul(suffix, NULL, 10);
-		const struct sim_gi_profile *p = find_gi_profile(m, slices, gib, str_ends_with(end, "ME"));
+		const struct sim_gi_profile *p = find_gi_profile(m, slices, gib,
+								 str_ends_with(end, "ME"));
 
 		t->gi_profile = p->id;
 		t->max_per_gi = m->mig_timeslicing ? MIN(p->gib / gib, VGPUS_PER_GI_MAX) : 1;
@@ -313,7 +375,8 @@ static void fill_model(const struct board *board, bool compute_types, struct sim
 			at += n + (at[n] == ' ');
 			if (run->optional && !compute_types)
 				continue;
-			fill_type(m, board->prefix, run->first + i, suffix, &m->types[m->type_count]);
+			fill_type(m, board->prefix, run->first + i, suffix,
+				  &m->types[m->type_count]);
 			m->types[m->type_count++].optional = run->optional;
 		}
 	}

@@ -10,11 +10,11 @@
 
 #include "base/macro.h"
 
-#define SIM_TYPES_MAX 128
+#define SIM_TYPES_MAX	   128
 #define SIM_PLACEMENTS_MAX 64
-#define SIM_TYPE_NAME_MAX 64
+#define SIM_TYPE_NAME_MAX  64
 #define SIM_PLACEMENT_NONE 0xffffU
-#define SIM_GI_NONE 0xffffffffU
+#define SIM_GI_NONE	   0xffffffffU
 
 enum sim_arch {
 	SIM_ARCH_AMPERE,
@@ -37,23 +37,23 @@ struct sim_placements {
 };
 
 struct sim_type {
-	uint32_t id;			/* the number written to current_vgpu_type */
-	char name[SIM_TYPE_NAME_MAX];	/* "NVIDIA L40S-4Q" */
-	char class_name[16];		/* NVML's class: "Quadro" (Q), "NVS" (B, A), "Compute" (C) */
-	char license[64];		/* NVML's license text */
-	char series;			/* 'Q' 'A' 'B' 'C' */
-	uint32_t fb_mib;		/* profile size, 4096 for 4Q */
-	uint32_t size;			/* placement size in units; 0: has no placements (MIG) */
-	uint32_t max_instances;		/* per card; equal-size limit. MIG: per GPU instance x instances */
+	uint32_t id;		      /* the number written to current_vgpu_type */
+	char name[SIM_TYPE_NAME_MAX]; /* "NVIDIA L40S-4Q" */
+	char class_name[16];	      /* NVML's class: "Quadro" (Q), "NVS" (B, A), "Compute" (C) */
+	char license[64];	      /* NVML's license text */
+	char series;		      /* 'Q' 'A' 'B' 'C' */
+	uint32_t fb_mib;	      /* profile size, 4096 for 4Q */
+	uint32_t size;		      /* placement size in units; 0: has no placements (MIG) */
+	uint32_t max_instances; /* per card; equal-size limit. MIG: per GPU instance x instances */
 	uint32_t max_per_vm;
-	uint32_t heads;			/* display heads, and the largest resolution of each */
+	uint32_t heads; /* display heads, and the largest resolution of each */
 	uint32_t max_x, max_y;
 	bool mig;
-	bool optional;			/* compute types, listed only with --compute-types */
-	uint32_t gi_profile;		/* NVML GPU instance profile id; SIM_GI_NONE unless mig */
-	uint32_t max_per_gi;		/* 0 unless mig */
-	struct sim_placements mixed;	/* supported ids in mixed-size mode */
-	struct sim_placements equal;	/* supported ids in equal-size mode; none before Ada */
+	bool optional;		     /* compute types, listed only with --compute-types */
+	uint32_t gi_profile;	     /* NVML GPU instance profile id; SIM_GI_NONE unless mig */
+	uint32_t max_per_gi;	     /* 0 unless mig */
+	struct sim_placements mixed; /* supported ids in mixed-size mode */
+	struct sim_placements equal; /* supported ids in equal-size mode; none before Ada */
 };
 
 /* A kind of GPU instance a MIG-capable board can be cut into. */
@@ -66,17 +66,17 @@ struct sim_gi_profile {
 };
 
 struct sim_model {
-	const char *key;	/* "l40s" */
-	const char *product;	/* "NVIDIA L40S" */
+	const char *key;     /* "l40s" */
+	const char *product; /* "NVIDIA L40S" */
 	enum sim_arch arch;
-	uint32_t region;	/* units: nominal framebuffer in GiB */
-	uint32_t memory_mib;	/* what NVML reports as total memory */
+	uint32_t region;     /* units: nominal framebuffer in GiB */
+	uint32_t memory_mib; /* what NVML reports as total memory */
 	uint16_t device, subsystem_device;
-	uint32_t class_code;	/* 0x030200 */
-	uint32_t vfs;		/* sriov_totalvfs unless told otherwise */
-	uint32_t vf_offset;	/* routing id of VF 0 less the PF's */
+	uint32_t class_code; /* 0x030200 */
+	uint32_t vfs;	     /* sriov_totalvfs unless told otherwise */
+	uint32_t vf_offset;  /* routing id of VF 0 less the PF's */
 	bool mig_capable;
-	bool mig_timeslicing;	/* several vGPUs on one GPU instance */
+	bool mig_timeslicing; /* several vGPUs on one GPU instance */
 	uint32_t compute_slices, memory_slices;
 	uint32_t gi_profile_count;
 	const struct sim_gi_profile *gi_profiles;
@@ -95,8 +95,8 @@ const struct sim_type *sim_model_type(const struct sim_model *model, uint32_t id
 const struct sim_type *sim_model_type_by_name(const struct sim_model *model, const char *name);
 
 /* The generators, exposed for tests. */
-void sim_geometry_mixed(uint32_t region, uint32_t size, uint32_t max_instances, const uint32_t *deny,
-			size_t n_deny, struct sim_placements *ret);
+void sim_geometry_mixed(uint32_t region, uint32_t size, uint32_t max_instances,
+			const uint32_t *deny, size_t n_deny, struct sim_placements *ret);
 void sim_geometry_blackwell(uint32_t region, uint32_t max_instances, struct sim_placements *ret);
 void sim_geometry_equal(uint32_t region, uint32_t size, uint32_t max_instances,
 			struct sim_placements *ret);

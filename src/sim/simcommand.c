@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <systemd/sd-event.h>
 
 #include "base/clock.h"
 #include "base/cleanup.h"
@@ -15,6 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "sim/simcommand-internal.h"
 #include "sim/simfault.h"
 #include "sim/simfuse.h"
 #include "sim/simguest.h"
@@ -35,40 +35,6 @@ const char simcommand_help[] =
 	"  gi GPU [PROFILE...]            GPU instances of a card in MIG mode\n"
 	"  xid GPU NUMBER                 an Xid event for NVML clients\n"
 	"  reboot                         new boot id; what does not survive is lost\n";
-
-#define JOBS_MAX 64
-
-/* A command that takes time. */
-struct job {
-	struct simcommand *owner;
-	bool used;
-	struct sim_card *card;
-	bool sriov_on;
-	bool hidden; /* of a flap */
-	uint64_t period_usec, end_usec;
-	simcommand_answer answer; /* NULL: nobody waits any more */
-	void *userdata;
-	sd_event_source *timer;
-};
-
-struct simcommand {
-	struct simcommand_parts parts;
-	struct sim *sim;
-	struct simfault *faults;
-	struct job jobs[JOBS_MAX];
-};
-
-/* A command line taken apart. */
-struct request {
-	struct simcommand *c;
-	int argc; /* positional arguments, the command's name first */
-	const char *argv[SIMCOMMAND_ARGS_MAX];
-	const char *cwd;
-	const char *gpu, *vf, *for_seconds, *console, *init_ms, *node, *prefix, *hz;
-	bool enable, disable;
-	simcommand_answer answer;
-	void *userdata;
-};
 
 static void on_faults_changed(void *userdata)
 {
@@ -102,7 +68,7 @@ struct simcommand *simcommand_free(struct simcommand *c)
 {
 	if (!c)
 		return NULL;
-	for (size_t i = 0; i < JOBS_MAX; i++)
+	for (size_t i = 0; i < SIMCOMMAND_JOBS_MAX; i++)
 		sd_event_source_disable_unref(c->jobs[i].timer);
 	simfault_free(c->faults);
 	free(c);
@@ -111,18 +77,18 @@ struct simcommand *simcommand_free(struct simcommand *c)
 
 void simcommand_forget(struct simcommand *c, const void *userdata)
 {
-	for (size_t i = 0; i < JOBS_MAX; i++)
+	for (size_t i = 0; i < SIMCOMMAND_JOBS_MAX; i++)
 		if (c->jobs[i].used && c->jobs[i].userdata == userdata)
 			c->jobs[i].answer = NULL;
 	simguests_forget(c->parts.guests, userdata);
 }
 
-static void done(const struct request *q, const char *out)
+void simcommand_done(const struct request *q, const char *out)
 {
 	q->answer(q->userdata, 0, out, "");
 }
 
-static void _printf_(3, 4) refuse(const struct request *q, int status, const char *fmt, ...)
+void simcommand_refuse(const struct request *q, int status, const char *fmt, ...)
 {
 	char text[512];
 	va_list args;
@@ -137,12 +103,12 @@ static void _printf_(3, 4) refuse(const struct request *q, int status, const cha
 	q->answer(q->userdata, status, "", text);
 }
 
-static struct sim_card *card_argument(const struct request *q, const char *address)
+struct sim_card *simcommand_card(const struct request *q, const char *address)
 {
 	struct sim_card *card = sim_find_card(q->c->sim, address);
 
 	if (!card)
-		refuse(q, 1, "no GPU %s", address);
+		simcommand_refuse(q, 1, "no GPU %s", address);
 	return card;
 }
 
@@ -151,7 +117,7 @@ static struct sim_vf *vf_argument(const struct request *q, const char *address)
 	struct sim_vf *vf = sim_find_vf(q->c->sim, address);
 
 	if (!vf)
-		refuse(q, 1, "no VF %s", address);
+		simcommand_refuse(q, 1, "no VF %s", address);
 	return vf;
 }
 
@@ -160,12 +126,12 @@ static void cmd_state(const struct request *q)
 	_free_ char *text = simstate_render(q->c->sim);
 
 	if (text)
-		done(q, text);
+		simcommand_done(q, text);
 	else
-		refuse(q, 1, "out of memory");
+		simcommand_refuse(q, 1, "out of memory");
 }
 
-static int parse_seconds(const char *text, uint64_t *ret_usec)
+int simcommand_seconds(const char *text, uint64_t *ret_usec)
 {
 	char *end;
 	double seconds = strtod(text, &end);
@@ -184,19 +150,19 @@ static void cmd_set(const struct request *q)
 	uint64_t for_usec = 0;
 	int r;
 
-	if (q->for_seconds && parse_seconds(q->for_seconds, &for_usec) < 0) {
-		refuse(q, 2, "'%s' is no number of seconds", q->for_seconds);
+	if (q->for_seconds && simcommand_seconds(q->for_seconds, &for_usec) < 0) {
+		simcommand_refuse(q, 2, "'%s' is no number of seconds", q->for_seconds);
 		return;
 	}
-	if (q->gpu && !(card = card_argument(q, q->gpu)))
+	if (q->gpu && !(card = simcommand_card(q, q->gpu)))
 		return;
 	if (q->vf && !(vf = vf_argument(q, q->vf)))
 		return;
 	r = simfault_set(q->c->faults, q->argv[1], q->argv[2], card, vf, for_usec, &err);
 	if (r < 0)
-		refuse(q, r == -EINVAL ? 2 : 1, "%s", error_text(&err));
+		simcommand_refuse(q, r == -EINVAL ? 2 : 1, "%s", error_text(&err));
 	else
-		done(q, "");
+		simcommand_done(q, "");
 }
 
 static void cmd_configure(const struct request *q)
@@ -211,16 +177,18 @@ static void cmd_configure(const struct request *q)
 	if (str_to_u32(q->argv[2], &id) < 0) {
 		type = sim_model_type_by_name(vf->card->model, q->argv[2]);
 		if (!type) {
-			refuse(q, 1, "%s has no type '%s'", vf->card->model->product, q->argv[2]);
+			simcommand_refuse(q, 1, "%s has no type '%s'", vf->card->model->product,
+					  q->argv[2]);
 			return;
 		}
 		id = type->id;
 	}
 	r = sim_vf_write_type(vf, id);
 	if (r < 0)
-		refuse(q, 1, "%s: %s (%s)", vf->address, strerror(-r), strerrorname_np(-r));
+		simcommand_refuse(q, 1, "%s: %s (%s)", vf->address, strerror(-r),
+				  strerrorname_np(-r));
 	else
-		done(q, "");
+		simcommand_done(q, "");
 }
 
 static void on_guest_started(void *userdata, pid_t pid, int result)
@@ -237,24 +205,27 @@ static void on_guest_started(void *userdata, pid_t pid, int result)
 	job->used = false;
 }
 
-static struct job *job_new(const struct request *q)
+struct job *simcommand_job(const struct request *q)
 {
-	for (size_t i = 0; i < JOBS_MAX; i++) {
+	for (size_t i = 0; i < SIMCOMMAND_JOBS_MAX; i++) {
 		struct job *job = &q->c->jobs[i];
 
 		if (job->used)
 			continue;
-		*job = (struct job){ .owner = q->c, .used = true, .answer = q->answer, .userdata = q->userdata };
+		*job = (struct job){
+			.owner = q->c, .used = true, .answer = q->answer, .userdata = q->userdata
+		};
 		return job;
 	}
-	refuse(q, 1, "too many commands at once");
+	simcommand_refuse(q, 1, "too many commands at once");
 	return NULL;
 }
 
 static void cmd_boot(const struct request *q)
 {
 	struct sim_vf *vf = vf_argument(q, q->argv[1]);
-	struct simguest_options options = { .prefix = q->prefix ?: "BERTH", .node = q->node ?: "group" };
+	struct simguest_options options = { .prefix = q->prefix ?: "BERTH",
+					    .node = q->node ?: "group" };
 	struct error err = ERROR_INIT;
 	_free_ char *console = NULL;
 	uint32_t init_ms = 8000;
@@ -265,20 +236,22 @@ static void cmd_boot(const struct request *q)
 	if ((q->init_ms && str_to_u32(q->init_ms, &init_ms) < 0) ||
 	    (strcmp(options.node, "group") != 0 && strcmp(options.node, "cdev") != 0 &&
 	     strcmp(options.node, "both") != 0)) {
-		refuse(q, 2, "boot: --init-ms is a number, --node is group, cdev or both");
+		simcommand_refuse(q, 2,
+				  "boot: --init-ms is a number, --node is group, cdev or both");
 		return;
 	}
 	if (q->console) {
-		console = *q->console == '/' ? strdup(q->console) : str_printf("%s/%s", q->cwd, q->console);
+		console = *q->console == '/' ? strdup(q->console)
+					     : str_printf("%s/%s", q->cwd, q->console);
 		options.console = console;
 	}
 	options.init_usec = init_ms * USEC_PER_MSEC;
-	job = job_new(q);
+	job = simcommand_job(q);
 	if (!job)
 		return;
 	if (simguests_boot(q->c->parts.guests, vf, &options, on_guest_started, job, &err) < 0) {
 		job->used = false;
-		refuse(q, 1, "%s", error_text(&err));
+		simcommand_refuse(q, 1, "%s", error_text(&err));
 	}
 }
 
@@ -289,162 +262,7 @@ static void cmd_wedge(const struct request *q)
 	if (!vf)
 		return;
 	vf->wedged = true;
-	done(q, "");
-}
-
-static int on_sriov_done(sd_event_source *source _unused_, uint64_t usec _unused_, void *userdata)
-{
-	struct job *job = userdata;
-
-	job->timer = sd_event_source_disable_unref(job->timer);
-	job->card->sriov_busy = false;
-	sim_card_set_sriov(job->card, job->sriov_on);
-	simfuse_changed(job->owner->parts.sys);
-	if (job->answer) {
-		char text[64];
-
-		snprintf(text, sizeof(text), "%s VFs on %s\n", job->sriov_on ? "Enabling" : "Disabling",
-			 job->card->address);
-		job->answer(job->userdata, 0, text, "");
-	}
-	job->used = false;
-	return 0;
-}
-
-static void cmd_sriov(const struct request *q)
-{
-	struct sim_card *card = card_argument(q, q->argv[1]);
-	const char *blocked;
-	uint64_t delay_usec;
-	struct job *job;
-
-	if (!card)
-		return;
-	if (q->enable == q->disable) {
-		refuse(q, 2, "sriov: either -e or -d");
-		return;
-	}
-	blocked = sim_card_sriov_blocked(card);
-	if (!card->present || blocked) {
-		refuse(q, 1, "%s", blocked ?: "the GPU is not there");
-		return;
-	}
-	if (q->enable && card->vf_count > 0) {
-		char text[64];
-
-		snprintf(text, sizeof(text), "VFs are already enabled on %s\n", card->address);
-		done(q, text);
-		return;
-	}
-	job = job_new(q);
-	if (!job)
-		return;
-	job->card = card;
-	job->sriov_on = q->enable;
-	/* Unbound from the driver for the whole run: functions and their files are gone at once. */
-	sim_card_set_sriov(card, false);
-	card->sriov_busy = true;
-	delay_usec = (uint64_t)card->faults.value[SIM_FAULT_SRIOV_LATENCY_MS] * USEC_PER_MSEC;
-	if (sd_event_add_time_relative(q->c->parts.event, &job->timer, CLOCK_MONOTONIC, delay_usec, 1,
-				       on_sriov_done, job) < 0)
-		on_sriov_done(NULL, 0, job);
-}
-
-/* A VF alone can go, too: as when its driver unbinds. */
-static void move_vf(const struct request *q, bool back)
-{
-	struct sim *sim = q->c->sim;
-
-	for (uint32_t i = 0; i < sim->card_count; i++)
-		for (uint32_t j = 0; j < sim->cards[i].vf_count; j++)
-			if (strcasecmp(sim->cards[i].vfs[j].address, q->argv[1]) == 0) {
-				sim_vf_set_hidden(&sim->cards[i].vfs[j], !back);
-				simguests_sync(q->c->parts.guests);
-				done(q, "");
-				return;
-			}
-	refuse(q, 1, "no GPU or VF %s", q->argv[1]);
-}
-
-static void cmd_remove(const struct request *q)
-{
-	struct sim_card *card = sim_find_card(q->c->sim, q->argv[1]);
-
-	if (!card) {
-		move_vf(q, false);
-		return;
-	}
-	sim_card_remove(card);
-	simguests_sync(q->c->parts.guests);
-	done(q, "");
-}
-
-static void cmd_restore(const struct request *q)
-{
-	struct sim_card *card = sim_find_card(q->c->sim, q->argv[1]);
-
-	if (!card) {
-		move_vf(q, true);
-		return;
-	}
-	sim_card_restore(card);
-	done(q, "");
-}
-
-static void flap_vfs(struct sim_card *card, bool hide)
-{
-	for (uint32_t i = 0; i < card->vf_count; i++) {
-		struct sim_vf *vf = &card->vfs[i];
-
-		if (!vf->type && vf->open_count == 0 && vf->hidden != hide)
-			sim_vf_set_hidden(vf, hide);
-	}
-}
-
-static int on_flap(sd_event_source *source, uint64_t usec _unused_, void *userdata)
-{
-	struct job *job = userdata;
-
-	if (clock_now_usec() < job->end_usec) {
-		job->hidden = !job->hidden;
-		flap_vfs(job->card, job->hidden);
-		if (sd_event_source_set_time_relative(source, job->period_usec) >= 0 &&
-		    sd_event_source_set_enabled(source, SD_EVENT_ONESHOT) >= 0)
-			return 0;
-	}
-	flap_vfs(job->card, false);
-	job->timer = sd_event_source_disable_unref(job->timer);
-	if (job->answer)
-		job->answer(job->userdata, 0, "", "");
-	job->used = false;
-	return 0;
-}
-
-static void cmd_flap(const struct request *q)
-{
-	struct sim_card *card = card_argument(q, q->argv[1]);
-	uint64_t for_usec = USEC_PER_SEC;
-	uint32_t hz = 100;
-	struct job *job;
-
-	if (!card)
-		return;
-	if ((q->hz && (str_to_u32(q->hz, &hz) < 0 || hz < 1 || hz > 10000)) ||
-	    (q->for_seconds && parse_seconds(q->for_seconds, &for_usec) < 0)) {
-		refuse(q, 2, "flap: --hz is 1 to 10000, --for a number of seconds");
-		return;
-	}
-	job = job_new(q);
-	if (!job)
-		return;
-	job->card = card;
-	job->period_usec = USEC_PER_SEC / hz;
-	job->end_usec = clock_now_usec() + for_usec;
-	if (sd_event_add_time_relative(q->c->parts.event, &job->timer, CLOCK_MONOTONIC, job->period_usec, 1,
-				       on_flap, job) < 0) {
-		job->used = false;
-		refuse(q, 1, "event loop: no timer");
-	}
+	simcommand_done(q, "");
 }
 
 static void cmd_rebind(const struct request *q)
@@ -456,10 +274,10 @@ static void cmd_rebind(const struct request *q)
 		return;
 	r = sim_vf_rebind(vf, q->argv[2]);
 	if (r < 0)
-		refuse(q, r == -EINVAL ? 2 : 1, "%s: cannot bind to %s: %s", vf->address, q->argv[2],
-		       strerror(-r));
+		simcommand_refuse(q, r == -EINVAL ? 2 : 1, "%s: cannot bind to %s: %s", vf->address,
+				  q->argv[2], strerror(-r));
 	else
-		done(q, "");
+		simcommand_done(q, "");
 }
 
 static void cmd_group(const struct request *q)
@@ -470,78 +288,44 @@ static void cmd_group(const struct request *q)
 	if (!vf)
 		return;
 	if (str_to_u32(q->argv[2], &group) < 0) {
-		refuse(q, 2, "group: '%s' is no number", q->argv[2]);
+		simcommand_refuse(q, 2, "group: '%s' is no number", q->argv[2]);
 	} else if (vf->open_count > 0) {
-		refuse(q, 1, "%s is open", vf->address);
+		simcommand_refuse(q, 1, "%s is open", vf->address);
 	} else {
 		vf->group = group;
-		done(q, "");
+		simcommand_done(q, "");
 	}
 }
 
 static void cmd_gi(const struct request *q)
 {
-	struct sim_card *card = card_argument(q, q->argv[1]);
+	struct sim_card *card = simcommand_card(q, q->argv[1]);
 	int r;
 
 	if (!card)
 		return;
 	r = sim_card_set_gis(card, q->argv + 2, (size_t)(q->argc - 2));
 	if (r < 0)
-		refuse(q, 1, "%s: %s", card->address,
-		       r == -EBUSY ? "a vGPU is configured" : "not in MIG mode, or no such layout");
+		simcommand_refuse(q, 1, "%s: %s", card->address,
+				  r == -EBUSY ? "a vGPU is configured"
+					      : "not in MIG mode, or no such layout");
 	else
-		done(q, "");
+		simcommand_done(q, "");
 }
 
 static void cmd_xid(const struct request *q)
 {
-	struct sim_card *card = card_argument(q, q->argv[1]);
+	struct sim_card *card = simcommand_card(q, q->argv[1]);
 	uint64_t xid;
 
 	if (!card)
 		return;
 	if (str_to_u64(q->argv[2], &xid) < 0) {
-		refuse(q, 2, "xid: '%s' is no number", q->argv[2]);
+		simcommand_refuse(q, 2, "xid: '%s' is no number", q->argv[2]);
 		return;
 	}
 	simnvml_raise_xid(q->c->parts.nvml, card, xid);
-	done(q, "");
-}
-
-/* What was under way on the host ends with it. */
-static void drop_jobs(struct simcommand *c)
-{
-	for (size_t i = 0; i < JOBS_MAX; i++) {
-		struct job *job = &c->jobs[i];
-
-		if (!job->used || !job->timer)
-			continue;
-		job->timer = sd_event_source_disable_unref(job->timer);
-		job->used = false;
-		if (job->answer)
-			job->answer(job->userdata, 1, "", "the host was rebooted\n");
-	}
-}
-
-static void cmd_reboot(const struct request *q)
-{
-	struct sim *sim = q->c->sim;
-	_free_ char *path = str_printf("%s/boot_id", sim->root);
-	_free_ char *text = NULL;
-	int r = -ENOMEM;
-
-	drop_jobs(q->c);
-	sim_reboot(sim);
-	simguests_sync(q->c->parts.guests);
-	simfuse_changed(q->c->parts.sys);
-	text = str_printf("%s\n", sim->boot_id);
-	if (path && text)
-		r = file_replace(path, text, strlen(text), 0644);
-	if (r < 0)
-		refuse(q, 1, "boot_id: %s", strerror(-r));
-	else
-		done(q, "");
+	simcommand_done(q, "");
 }
 
 static const struct command {
@@ -549,13 +333,20 @@ static const struct command {
 	int min, max; /* positional arguments behind the name */
 	void (*run)(const struct request *q);
 } commands[] = {
-	{ "state", 0, 0, cmd_state },	    { "set", 2, 2, cmd_set },
-	{ "configure", 2, 2, cmd_configure }, { "boot", 1, 1, cmd_boot },
-	{ "wedge", 1, 1, cmd_wedge },	    { "sriov", 1, 1, cmd_sriov },
-	{ "remove", 1, 1, cmd_remove },	    { "restore", 1, 1, cmd_restore },
-	{ "flap", 1, 1, cmd_flap },	    { "rebind", 2, 2, cmd_rebind },
-	{ "group", 2, 2, cmd_group },	    { "gi", 1, 1 + SIM_GIS_MAX, cmd_gi },
-	{ "xid", 2, 2, cmd_xid },	    { "reboot", 0, 0, cmd_reboot },
+	{ "state", 0, 0, cmd_state },
+	{ "set", 2, 2, cmd_set },
+	{ "configure", 2, 2, cmd_configure },
+	{ "boot", 1, 1, cmd_boot },
+	{ "wedge", 1, 1, cmd_wedge },
+	{ "sriov", 1, 1, simcommand_sriov },
+	{ "remove", 1, 1, simcommand_remove },
+	{ "restore", 1, 1, simcommand_restore },
+	{ "flap", 1, 1, simcommand_flap },
+	{ "rebind", 2, 2, cmd_rebind },
+	{ "group", 2, 2, cmd_group },
+	{ "gi", 1, 1 + SIM_GIS_MAX, cmd_gi },
+	{ "xid", 2, 2, cmd_xid },
+	{ "reboot", 0, 0, simcommand_reboot },
 };
 
 /* "--name VALUE" or "--name=VALUE"; NULL if there is no value. Advances *i. */
@@ -574,8 +365,9 @@ static bool parse_request(int argc, const char *const argv[], struct request *q)
 		const char *name;
 		const char **value;
 	} options[] = {
-		{ "--gpu", &q->gpu },	      { "--vf", &q->vf },	    { "--for", &q->for_seconds },
-		{ "--console", &q->console }, { "--init-ms", &q->init_ms }, { "--node", &q->node },
+		{ "--gpu", &q->gpu },	      { "--vf", &q->vf },
+		{ "--for", &q->for_seconds }, { "--console", &q->console },
+		{ "--init-ms", &q->init_ms }, { "--node", &q->node },
 		{ "--prefix", &q->prefix },   { "--hz", &q->hz },
 	};
 
@@ -591,15 +383,16 @@ static bool parse_request(int argc, const char *const argv[], struct request *q)
 			continue;
 		}
 		for (k = 0; k < ARRAY_SIZE(options); k++)
-			if (strlen(options[k].name) == n && strncmp(options[k].name, argv[i], n) == 0)
+			if (strlen(options[k].name) == n &&
+			    strncmp(options[k].name, argv[i], n) == 0)
 				break;
 		if (k == ARRAY_SIZE(options)) {
-			refuse(q, 2, "unknown option '%s'", argv[i]);
+			simcommand_refuse(q, 2, "unknown option '%s'", argv[i]);
 			return false;
 		}
 		*options[k].value = option_value(argc, argv, &i);
 		if (!*options[k].value) {
-			refuse(q, 2, "%s needs a value", options[k].name);
+			simcommand_refuse(q, 2, "%s needs a value", options[k].name);
 			return false;
 		}
 	}
@@ -617,7 +410,7 @@ void simcommand_run(struct simcommand *c, int argc, const char *const argv[], co
 	if (argc > SIMCOMMAND_ARGS_MAX || !parse_request(argc, argv, &q))
 		return;
 	if (q.argc == 0) {
-		refuse(&q, 2, "no command; berth-sim --help lists them");
+		simcommand_refuse(&q, 2, "no command; berth-sim --help lists them");
 		return;
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
@@ -626,11 +419,12 @@ void simcommand_run(struct simcommand *c, int argc, const char *const argv[], co
 		if (strcmp(command->name, q.argv[0]) != 0)
 			continue;
 		if (q.argc - 1 < command->min || q.argc - 1 > command->max)
-			refuse(&q, 2, "%s: wrong number of arguments; berth-sim --help shows them",
-			       command->name);
+			simcommand_refuse(
+				&q, 2, "%s: wrong number of arguments; berth-sim --help shows them",
+				command->name);
 		else
 			command->run(&q);
 		return;
 	}
-	refuse(&q, 2, "unknown command '%s'", q.argv[0]);
+	simcommand_refuse(&q, 2, "unknown command '%s'", q.argv[0]);
 }

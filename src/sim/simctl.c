@@ -98,15 +98,14 @@ static void run_request(struct client *client, const char *line)
 	size_t i, n = 0;
 
 	client->running = true;
-	if (json_unpack(request, "{s?s so}", "cwd", &cwd, "argv", &argv) < 0 || !json_is_array(argv) ||
-	    json_array_size(argv) > SIMCOMMAND_ARGS_MAX) {
+	if (json_unpack(request, "{s?s so}", "cwd", &cwd, "argv", &argv) < 0 ||
+	    !json_is_array(argv) || json_array_size(argv) > SIMCOMMAND_ARGS_MAX) {
 		answer_client(client, 2, "", "malformed request\n");
 		json_decref(request);
 		return;
 	}
-	json_array_foreach(argv, i, item)
-		if (json_is_string(item))
-			args[n++] = json_string_value(item);
+	json_array_foreach(argv, i, item) if (json_is_string(item))
+		args[n++] = json_string_value(item);
 	/* May answer at once, which frees the client. */
 	simcommand_run(client->owner->command, (int)n, args, cwd, answer_client, client);
 	json_decref(request);
@@ -142,7 +141,8 @@ static int on_client(sd_event_source *source, int fd, uint32_t revents _unused_,
 	return 0;
 }
 
-static int on_connection(sd_event_source *source _unused_, int fd, uint32_t revents _unused_, void *userdata)
+static int on_connection(sd_event_source *source _unused_, int fd, uint32_t revents _unused_,
+			 void *userdata)
 {
 	struct simctl *c = userdata;
 	_close_ int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
@@ -157,7 +157,8 @@ static int on_connection(sd_event_source *source _unused_, int fd, uint32_t reve
 		if (!client)
 			return 0;
 		*client = (struct client){ .owner = c, .fd = peer };
-		if (sd_event_add_io(c->event, &client->source, peer, EPOLLIN, on_client, client) < 0) {
+		if (sd_event_add_io(c->event, &client->source, peer, EPOLLIN, on_client, client) <
+		    0) {
 			free(client);
 			return 0;
 		}
@@ -177,10 +178,12 @@ int simctl_new(struct sim *sim, sd_event *event, struct simcommand *command, str
 	int r;
 
 	if (make_address(sim->root, &address) < 0)
-		return error_set(err, ENAMETOOLONG, "%s/ctl.sock is too long for a socket", sim->root);
+		return error_set(err, ENAMETOOLONG, "%s/ctl.sock is too long for a socket",
+				 sim->root);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	unlink(address.sun_path);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, 64) < 0)
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    listen(fd, 64) < 0)
 		return error_set_errno(err, errno, "cannot listen on %s", address.sun_path);
 	c = calloc(1, sizeof(*c));
 	if (!c)

@@ -20,8 +20,8 @@ struct simcommand;
 struct simctl;
 
 /* Listens on sim->root/ctl.sock. `command` stays the caller's. */
-int simctl_new(struct sim *sim, struct sd_event *event, struct simcommand *command, struct simctl **ret,
-	       struct error *err) _must_check_;
+int simctl_new(struct sim *sim, struct sd_event *event, struct simcommand *command,
+	       struct simctl **ret, struct error *err) _must_check_;
 struct simctl *simctl_free(struct simctl *c);
 
 /* The client: sends argv to the simulator at root, prints its answer, returns its exit status. */

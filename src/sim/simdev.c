@@ -20,14 +20,17 @@ enum dev_plain {
 /* Nodes of an earlier boot are other nodes. */
 static struct sim_node plain_node(const struct sim *sim, enum dev_plain which)
 {
-	return (struct sim_node){ .kind = SIM_KIND_DEV_PLAIN, .attr = which, .generation = sim->boot };
+	return (struct sim_node){ .kind = SIM_KIND_DEV_PLAIN,
+				  .attr = which,
+				  .generation = sim->boot };
 }
 
 static void list_root(struct sim *sim, struct sim_listing *l)
 {
 	struct sim_node node = plain_node(sim, PLAIN_NVIDIACTL);
 
-	sim_listing_add(l, "vfio", &(struct sim_node){ .kind = SIM_KIND_DEV_FOLDER, .attr = DEV_VFIO });
+	sim_listing_add(l, "vfio",
+			&(struct sim_node){ .kind = SIM_KIND_DEV_FOLDER, .attr = DEV_VFIO });
 	sim_listing_add(l, "nvidiactl", &node);
 	node = plain_node(sim, PLAIN_IOMMU);
 	sim_listing_add(l, "iommu", &node);
@@ -66,7 +69,8 @@ static void list_vfio(struct sim *sim, bool devices, struct sim_listing *l)
 
 			if (!sim_vf_visible(vf))
 				continue;
-			snprintf(name, sizeof(name), devices ? "vfio%u" : "%u", devices ? vf->vfio : vf->group);
+			snprintf(name, sizeof(name), devices ? "vfio%u" : "%u",
+				 devices ? vf->vfio : vf->group);
 			if (devices || is_first_of_group(sim, vf))
 				sim_listing_add(l, name, &node);
 		}
@@ -81,7 +85,8 @@ int simdev_list(struct sim *sim, uint64_t ino, struct sim_listing *l)
 	} else if (node.kind == SIM_KIND_DEV_FOLDER && node.attr == DEV_VFIO) {
 		sim_listing_add(l, "vfio", &plain);
 		sim_listing_add(l, "devices",
-				&(struct sim_node){ .kind = SIM_KIND_DEV_FOLDER, .attr = DEV_VFIO_DEVICES });
+				&(struct sim_node){ .kind = SIM_KIND_DEV_FOLDER,
+						    .attr = DEV_VFIO_DEVICES });
 		list_vfio(sim, false, l);
 	} else if (node.kind == SIM_KIND_DEV_FOLDER) {
 		list_vfio(sim, true, l);
@@ -105,7 +110,8 @@ mode_t simdev_mode(uint64_t ino)
 	if (node.kind == SIM_KIND_DEV_ROOT || node.kind == SIM_KIND_DEV_FOLDER)
 		return S_IFDIR | 0755;
 	/* As udev makes them: VFIO and iommufd for root, the rest for everybody. */
-	if (node.kind == SIM_KIND_DEV_NVIDIA || (node.kind == SIM_KIND_DEV_PLAIN && node.attr != PLAIN_IOMMU))
+	if (node.kind == SIM_KIND_DEV_NVIDIA ||
+	    (node.kind == SIM_KIND_DEV_PLAIN && node.attr != PLAIN_IOMMU))
 		return S_IFREG | 0666;
 	return S_IFREG | 0600;
 }
@@ -133,7 +139,8 @@ static int open_vfio(struct sim *sim, const struct sim_node *node, struct simdev
 		for (uint32_t j = 0; j < sim->cards[i].vf_count; j++) {
 			struct sim_vf *vf = &sim->cards[i].vfs[j];
 
-			if (vf->group == named->group && sim_vf_visible(vf) && (vf->type || vf->rebound))
+			if (vf->group == named->group && sim_vf_visible(vf) &&
+			    (vf->type || vf->rebound))
 				count_vf(h, vf);
 		}
 	return h->count ? 0 : -ENODEV;
@@ -165,7 +172,8 @@ int simdev_open(struct sim *sim, uint64_t ino, struct simdev_handle *ret)
 void simdev_close(struct sim *sim, struct simdev_handle *handle)
 {
 	for (uint32_t i = 0; i < handle->count; i++)
-		if (handle->vf[i]->generation == handle->generation[i] && handle->vf[i]->open_count > 0)
+		if (handle->vf[i]->generation == handle->generation[i] &&
+		    handle->vf[i]->open_count > 0)
 			handle->vf[i]->open_count--;
 	if (handle->card && handle->card->generation == handle->card_generation &&
 	    handle->card->node_open_count > 0)

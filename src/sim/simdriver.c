@@ -58,7 +58,8 @@ bool sim_card_has_equal_placements(const struct sim_card *card)
 }
 
 /* The list of ids in force for a type in the card's mode; NULL where there are no placements. */
-static const struct sim_placements *geometry(const struct sim_card *card, const struct sim_type *type)
+static const struct sim_placements *geometry(const struct sim_card *card,
+					     const struct sim_type *type)
 {
 	if (type->mig || card->mode == SIM_MODE_MIG)
 		return NULL;
@@ -67,8 +68,8 @@ static const struct sim_placements *geometry(const struct sim_card *card, const 
 	return sim_card_has_equal_placements(card) ? &type->equal : NULL;
 }
 
-int sim_card_supported_placements(const struct sim_card *card, const struct sim_type *type, bool mixed,
-				  struct sim_placements *ret)
+int sim_card_supported_placements(const struct sim_card *card, const struct sim_type *type,
+				  bool mixed, struct sim_placements *ret)
 {
 	if (type->mig || card->mode == SIM_MODE_MIG || card->vf_count == 0)
 		return SIM_NVML_NOT_SUPPORTED;
@@ -94,14 +95,16 @@ int sim_card_creatable_placements(const struct sim_card *card, const struct sim_
 
 /* The GPU instance that a MIG-backed type would go to: the lowest one of its kind with room, or
  * only `wanted`. Within one instance all vGPUs have the same size. */
-static const struct sim_gi *find_gi(const struct sim_card *card, const struct sim_type *type, uint32_t wanted)
+static const struct sim_gi *find_gi(const struct sim_card *card, const struct sim_type *type,
+				    uint32_t wanted)
 {
 	for (uint32_t i = 0; i < card->gi_count; i++) {
 		const struct sim_gi *gi = &card->gis[i];
 		uint32_t used = 0;
 		bool same = true;
 
-		if (gi->profile->id != type->gi_profile || (wanted != SIM_GI_NONE && gi->id != wanted))
+		if (gi->profile->id != type->gi_profile ||
+		    (wanted != SIM_GI_NONE && gi->id != wanted))
 			continue;
 		for (uint32_t j = 0; j < card->vf_count; j++) {
 			const struct sim_vf *vf = &card->vfs[j];
@@ -153,14 +156,16 @@ static bool type_creatable(const struct sim_card *card, const struct sim_type *t
 	return sim_card_creatable_placements(card, type, &ids) != SIM_NVML_SUCCESS || ids.count > 0;
 }
 
-uint32_t sim_card_supported_types(const struct sim_card *card, const struct sim_type *ret[SIM_TYPES_MAX])
+uint32_t sim_card_supported_types(const struct sim_card *card,
+				  const struct sim_type *ret[SIM_TYPES_MAX])
 {
 	for (uint32_t i = 0; i < card->model->type_count; i++)
 		ret[i] = &card->model->types[i];
 	return card->model->type_count;
 }
 
-uint32_t sim_card_creatable_types(const struct sim_card *card, const struct sim_type *ret[SIM_TYPES_MAX])
+uint32_t sim_card_creatable_types(const struct sim_card *card,
+				  const struct sim_type *ret[SIM_TYPES_MAX])
 {
 	uint32_t n = 0;
 
@@ -192,8 +197,8 @@ static void add_ghost(struct sim_card *card, const struct sim_vf *vf)
 {
 	if (vf->placement == SIM_PLACEMENT_NONE || card->ghost_count >= SIM_VFS_MAX)
 		return;
-	card->ghosts[card->ghost_count++] =
-		(struct sim_ghost){ .id = vf->placement, .size = vf->type->size };
+	card->ghosts[card->ghost_count++] = (struct sim_ghost){ .id = vf->placement,
+								.size = vf->type->size };
 }
 
 static void release(struct sim_vf *vf)
@@ -327,7 +332,8 @@ int sim_vf_place_for_guest(struct sim_vf *vf)
 	if (sim_card_creatable_placements(vf->card, vf->type, &ids) != SIM_NVML_SUCCESS)
 		return -EINVAL;
 	for (uint32_t i = 0; i < ids.count; i++)
-		if (vf->wanted_placement == SIM_PLACEMENT_NONE || ids.id[i] == vf->wanted_placement) {
+		if (vf->wanted_placement == SIM_PLACEMENT_NONE ||
+		    ids.id[i] == vf->wanted_placement) {
 			vf->placement = ids.id[i];
 			return 0;
 		}
@@ -372,7 +378,8 @@ uint64_t sim_card_used_mib(const struct sim_card *card)
 
 uint64_t sim_nvml_call_delay_usec(const struct sim_card *card)
 {
-	uint64_t total_usec = (uint64_t)card->faults.value[SIM_FAULT_NVML_LATENCY_MS] * USEC_PER_MSEC;
+	uint64_t total_usec = (uint64_t)card->faults.value[SIM_FAULT_NVML_LATENCY_MS] *
+			      USEC_PER_MSEC;
 	uint64_t calls = 0;
 
 	for (uint32_t i = 0; i < card->sim->card_count; i++) {

@@ -28,7 +28,8 @@ static const struct key {
 } keys[] = {
 	{ "nvml.latency_ms", VALUE_NUMBER, SIM_FAULT_NVML_LATENCY_MS, false,
 	  "time of one whole-host sweep of creatable placements" },
-	{ "nvml.hang", VALUE_BOOL, SIM_FAULT_NVML_HANG, false, "calls are not answered until 0 again" },
+	{ "nvml.hang", VALUE_BOOL, SIM_FAULT_NVML_HANG, false,
+	  "calls are not answered until 0 again" },
 	{ "nvml.error", VALUE_NUMBER, SIM_FAULT_NVML_ERROR, false,
 	  "NVML code of a card's calls; without --gpu what Init returns" },
 	{ "nvml.active_error", VALUE_NUMBER, SIM_FAULT_NVML_ACTIVE_ERROR, false,
@@ -37,22 +38,30 @@ static const struct key {
 	  "drivers from R565 on take the old placement list no more" },
 	{ "nvml.crash", VALUE_BOOL, SIM_FAULT_NVML_CRASH, false, "the calling process dies" },
 	{ "nvml.symbol_missing", VALUE_SYMBOL, SIM_FAULT_COUNT, false,
-	  "name of a function that the library lacks (libraries loaded afterwards); 0 brings all back" },
-	{ "nvml.ghost", VALUE_BOOL, SIM_FAULT_NVML_GHOST, true, "a released placement stays taken" },
-	{ "sysfs.read_latency_ms", VALUE_NUMBER, SIM_FAULT_READ_LATENCY_MS, true, "of files under nvidia/" },
-	{ "sysfs.write_latency_ms", VALUE_NUMBER, SIM_FAULT_WRITE_LATENCY_MS, true, "of files under nvidia/" },
+	  "name of a function that the library lacks (libraries loaded afterwards); 0 brings all "
+	  "back" },
+	{ "nvml.ghost", VALUE_BOOL, SIM_FAULT_NVML_GHOST, true,
+	  "a released placement stays taken" },
+	{ "sysfs.read_latency_ms", VALUE_NUMBER, SIM_FAULT_READ_LATENCY_MS, true,
+	  "of files under nvidia/" },
+	{ "sysfs.write_latency_ms", VALUE_NUMBER, SIM_FAULT_WRITE_LATENCY_MS, true,
+	  "of files under nvidia/" },
 	{ "sysfs.read_errno", VALUE_ERRNO, SIM_FAULT_READ_ERRNO, true, "by name, EIO; 0 clears" },
 	{ "sysfs.write_errno", VALUE_ERRNO, SIM_FAULT_WRITE_ERRNO, true, "by name; 0 clears" },
 	{ "sysfs.release_errno", VALUE_ERRNO, SIM_FAULT_RELEASE_ERRNO, true,
 	  "of writes of 0 to current_vgpu_type" },
-	{ "sysfs.read_hang", VALUE_BOOL, SIM_FAULT_READ_HANG, true, "reads are answered when it is 0 again" },
+	{ "sysfs.read_hang", VALUE_BOOL, SIM_FAULT_READ_HANG, true,
+	  "reads are answered when it is 0 again" },
 	{ "sysfs.write_hang", VALUE_BOOL, SIM_FAULT_WRITE_HANG, true,
 	  "writes take effect when it is 0 again, even if the caller is dead" },
 	{ "sysfs.creatable", VALUE_CREATABLE, SIM_FAULT_CREATABLE, true,
 	  "creatable_vgpu_types: normal, header (only the header line), empty (0 bytes)" },
-	{ "sysfs.physfn_missing", VALUE_BOOL, SIM_FAULT_PHYSFN_MISSING, true, "the VF has no physfn link" },
-	{ "sriov.latency_ms", VALUE_NUMBER, SIM_FAULT_SRIOV_LATENCY_MS, false, "of a sriov-manage run" },
-	{ "mode", VALUE_MODE, SIM_FAULT_COUNT, false, "mixed, equal or mig; only while nothing is configured" },
+	{ "sysfs.physfn_missing", VALUE_BOOL, SIM_FAULT_PHYSFN_MISSING, true,
+	  "the VF has no physfn link" },
+	{ "sriov.latency_ms", VALUE_NUMBER, SIM_FAULT_SRIOV_LATENCY_MS, false,
+	  "of a sriov-manage run" },
+	{ "mode", VALUE_MODE, SIM_FAULT_COUNT, false,
+	  "mixed, equal or mig; only while nothing is configured" },
 	{ "creatable_guard", VALUE_GUARD, SIM_FAULT_CREATABLE_GUARD_OFF, false,
 	  "1: sysfs hides a type once the card holds its equal-size maximum (as the driver does)" },
 };
@@ -89,7 +98,9 @@ int simfault_new(struct sim *sim, sd_event *event, void (*changed)(void *userdat
 
 	if (!s)
 		return -ENOMEM;
-	*s = (struct simfault){ .sim = sim, .event = event, .changed = changed, .userdata = userdata };
+	*s = (struct simfault){
+		.sim = sim, .event = event, .changed = changed, .userdata = userdata
+	};
 	*ret = s;
 	return 0;
 }
@@ -179,7 +190,8 @@ static void write_card(struct sim_card *card, enum sim_fault fault, int64_t valu
 		card->vfs[i].faults.value[fault] = value;
 }
 
-static int set_mode(struct simfault *s, struct sim_card *card, enum sim_mode mode, struct error *err)
+static int set_mode(struct simfault *s, struct sim_card *card, enum sim_mode mode,
+		    struct error *err)
 {
 	for (uint32_t i = 0; i < s->sim->card_count; i++) {
 		struct sim_card *each = &s->sim->cards[i];
@@ -205,14 +217,15 @@ static int set_symbol(struct sim *sim, const char *name, struct error *err)
 	}
 	if (sim->symbol_count >= SIM_SYMBOLS_MAX)
 		return error_set(err, ENOSPC, "at most %d missing symbols", SIM_SYMBOLS_MAX);
-	if (str_copy(sim->symbols_missing[sim->symbol_count], sizeof(sim->symbols_missing[0]), name) < 0)
+	if (str_copy(sim->symbols_missing[sim->symbol_count], sizeof(sim->symbols_missing[0]),
+		     name) < 0)
 		return error_set(err, EINVAL, "'%s' is no name of a function", name);
 	sim->symbol_count++;
 	return 0;
 }
 
-static int64_t present_value(const struct simfault *s, const struct key *key, const struct sim_card *card,
-			     const struct sim_vf *vf)
+static int64_t present_value(const struct simfault *s, const struct key *key,
+			     const struct sim_card *card, const struct sim_vf *vf)
 {
 	if (key->kind == VALUE_MODE)
 		return (int64_t)(card ? card : &s->sim->cards[0])->mode;
@@ -221,8 +234,8 @@ static int64_t present_value(const struct simfault *s, const struct key *key, co
 	return (vf ? &vf->faults : card ? &card->faults : &s->sim->faults)->value[key->fault];
 }
 
-static int write_value(struct simfault *s, const struct key *key, int64_t value, struct sim_card *card,
-		       struct sim_vf *vf, struct error *err)
+static int write_value(struct simfault *s, const struct key *key, int64_t value,
+		       struct sim_card *card, struct sim_vf *vf, struct error *err)
 {
 	if (key->kind == VALUE_MODE)
 		return set_mode(s, card, (enum sim_mode)value, err);
@@ -270,18 +283,20 @@ static int on_revert(sd_event_source *source _unused_, uint64_t usec _unused_, v
 	return 0;
 }
 
-static int plan_revert(struct simfault *s, const struct key *key, struct sim_card *card, struct sim_vf *vf,
-		       uint64_t for_usec)
+static int plan_revert(struct simfault *s, const struct key *key, struct sim_card *card,
+		       struct sim_vf *vf, uint64_t for_usec)
 {
 	for (size_t i = 0; i < SIMFAULT_REVERTS_MAX; i++) {
 		struct revert *r = &s->reverts[i];
 
 		if (r->used)
 			continue;
-		*r = (struct revert){ .owner = s, .used = true, .key = key, .card = card, .vf = vf };
+		*r = (struct revert){
+			.owner = s, .used = true, .key = key, .card = card, .vf = vf
+		};
 		r->value = present_value(s, key, card, vf);
-		return sd_event_add_time_relative(s->event, &r->timer, CLOCK_MONOTONIC, for_usec, 1, on_revert,
-						  r);
+		return sd_event_add_time_relative(s->event, &r->timer, CLOCK_MONOTONIC, for_usec, 1,
+						  on_revert, r);
 	}
 	return -ENOSPC;
 }

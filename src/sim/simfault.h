@@ -17,8 +17,8 @@ struct sd_event;
 struct simfault;
 
 /* changed is called after every change, those by a timer included. */
-int simfault_new(struct sim *sim, struct sd_event *event, void (*changed)(void *userdata), void *userdata,
-		 struct simfault **ret) _must_check_;
+int simfault_new(struct sim *sim, struct sd_event *event, void (*changed)(void *userdata),
+		 void *userdata, struct simfault **ret) _must_check_;
 struct simfault *simfault_free(struct simfault *s);
 
 /* One `set KEY VALUE` command. card and vf limit it (both NULL: the whole host). for_usec: when the

@@ -61,7 +61,8 @@ static struct simfuse *self(fuse_req_t req)
 
 static uint64_t node_of(const struct simfuse *f, fuse_ino_t ino)
 {
-	struct sim_node root = { .kind = f->tree == SIMFUSE_SYS ? SIM_KIND_SYS_ROOT : SIM_KIND_DEV_ROOT };
+	struct sim_node root = { .kind = f->tree == SIMFUSE_SYS ? SIM_KIND_SYS_ROOT
+								: SIM_KIND_DEV_ROOT };
 
 	return ino == FUSE_ROOT_ID ? sim_node_pack(&root) : ino;
 }
@@ -186,7 +187,8 @@ static void on_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		file_free(f, file); /* the caller was interrupted: no release follows */
 }
 
-static void on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+static void on_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		       struct fuse_file_info *fi)
 {
 	struct simfuse *f = self(req);
 	struct file *file = (struct file *)(uintptr_t)fi->fh;
@@ -353,7 +355,9 @@ static void op_start(fuse_req_t req, uint64_t ino, struct file *file, const char
 	else if (vf)
 		f->sim->counters.attr_reads++;
 	if (op)
-		*op = (struct op){ .fuse = f, .req = req, .write = data, .ino = ino, .file = file, .size = size };
+		*op = (struct op){
+			.fuse = f, .req = req, .write = data, .ino = ino, .file = file, .size = size
+		};
 	if (op && data) {
 		op->data = malloc(size + 1);
 		if (op->data)
@@ -367,15 +371,17 @@ static void op_start(fuse_req_t req, uint64_t ino, struct file *file, const char
 		return;
 	}
 	if (vf)
-		latency_ms = vf->faults.value[data ? SIM_FAULT_WRITE_LATENCY_MS : SIM_FAULT_READ_LATENCY_MS];
-	if (latency_ms > 0 &&
-	    sd_event_add_time_relative(f->event, &op->timer, CLOCK_MONOTONIC,
-				       (uint64_t)latency_ms * USEC_PER_MSEC, 1, on_latency_over, op) >= 0)
+		latency_ms = vf->faults.value[data ? SIM_FAULT_WRITE_LATENCY_MS
+						   : SIM_FAULT_READ_LATENCY_MS];
+	if (latency_ms > 0 && sd_event_add_time_relative(f->event, &op->timer, CLOCK_MONOTONIC,
+							 (uint64_t)latency_ms * USEC_PER_MSEC, 1,
+							 on_latency_over, op) >= 0)
 		return;
 	op_proceed(op);
 }
 
-static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
 {
 	struct file *file = (struct file *)(uintptr_t)fi->fh;
 
@@ -390,8 +396,8 @@ static void on_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 	}
 }
 
-static void on_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off _unused_,
-		     struct fuse_file_info *fi)
+static void on_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size,
+		     off_t off _unused_, struct fuse_file_info *fi)
 {
 	if (self(req)->tree == SIMFUSE_DEV)
 		fuse_reply_err(req, EINVAL);
@@ -468,7 +474,8 @@ static int on_readable(sd_event_source *s, int fd _unused_, uint32_t revents, vo
 
 void simfuse_changed(struct simfuse *f)
 {
-	/* op_proceed() takes answered ones out of the array: each is looked at once, from the end. */
+	/* op_proceed() takes answered ones out of the array: each is looked at once, from the end.
+	 */
 	for (size_t i = f->op_count; i > 0; i--)
 		if (i <= f->op_count && f->ops[i - 1]->hung)
 			op_proceed(f->ops[i - 1]);
@@ -477,8 +484,9 @@ void simfuse_changed(struct simfuse *f)
 static int mount_tree(struct simfuse *f, const char *mountpoint, struct error *err)
 {
 	/* Others see the files too where that is allowed, with the kernel checking permissions. */
-	const char *options = geteuid() == 0 ? "fsname=berth-sim,subtype=sim,default_permissions,allow_other"
-					     : "fsname=berth-sim,subtype=sim,default_permissions";
+	const char *options =
+		geteuid() == 0 ? "fsname=berth-sim,subtype=sim,default_permissions,allow_other"
+			       : "fsname=berth-sim,subtype=sim,default_permissions";
 	char *argv[] = { (char *)"berth-sim", (char *)"-o", (char *)options, NULL };
 	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
 	struct stat st;
@@ -490,7 +498,8 @@ static int mount_tree(struct simfuse *f, const char *mountpoint, struct error *e
 	if (!f->session)
 		return error_set(err, ENOMEM, "no FUSE session");
 	if (fuse_session_mount(f->session, mountpoint) != 0)
-		return error_set(err, EIO, "FUSE: cannot mount on %s (is /dev/fuse there and open to us?)",
+		return error_set(err, EIO,
+				 "FUSE: cannot mount on %s (is /dev/fuse there and open to us?)",
 				 mountpoint);
 	f->mounted = true;
 	if (fcntl(fuse_session_fd(f->session), F_SETFL, O_NONBLOCK) < 0)
@@ -510,7 +519,8 @@ int simfuse_new(struct sim *sim, sd_event *event, enum simfuse_tree tree, const 
 	clock_gettime(CLOCK_REALTIME, &f->started);
 	r = mount_tree(f, mountpoint, err);
 	if (r >= 0) {
-		r = sd_event_add_io(event, &f->source, fuse_session_fd(f->session), EPOLLIN, on_readable, f);
+		r = sd_event_add_io(event, &f->source, fuse_session_fd(f->session), EPOLLIN,
+				    on_readable, f);
 		if (r < 0)
 			r = error_set_errno(err, r, "FUSE: event loop");
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A guest: one process, started by the simulator, that stands for a VM with its driver and agent. */
+/* A guest: one process, started by the simulator, that stands for a VM with its driver and agent.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -32,10 +33,14 @@ struct child {
 static bool parse_options(int argc, char *argv[], struct child *c)
 {
 	static const struct option options[] = {
-		{ "root", required_argument, NULL, 'r' },	{ "vf", required_argument, NULL, 'v' },
-		{ "cdev", required_argument, NULL, 'c' },	{ "group", required_argument, NULL, 'g' },
-		{ "prefix", required_argument, NULL, 'p' },	{ "console", required_argument, NULL, 'o' },
-		{ "init-usec", required_argument, NULL, 'i' },	{ 0 },
+		{ "root", required_argument, NULL, 'r' },
+		{ "vf", required_argument, NULL, 'v' },
+		{ "cdev", required_argument, NULL, 'c' },
+		{ "group", required_argument, NULL, 'g' },
+		{ "prefix", required_argument, NULL, 'p' },
+		{ "console", required_argument, NULL, 'o' },
+		{ "init-usec", required_argument, NULL, 'i' },
+		{ 0 },
 	};
 	int option;
 
@@ -85,14 +90,17 @@ static void print_marker(const struct child *c, bool failed)
 
 	clock_rfc3339_now(stamp);
 	strftime(local, sizeof(local), "%Y/%m/%d %H:%M:%S", gmtime_r(&now, &tm));
-	line = failed ? str_printf("%s [guest-agent] %s-GPU-INIT-FAILED ts=%s nvrm=\"" NVRM_FAILED "\"", local,
-				   c->prefix, stamp)
-		      : str_printf("%s [guest-agent] %s-GPU-INIT-OK ts=%s", local, c->prefix, stamp);
+	line = failed ? str_printf("%s [guest-agent] %s-GPU-INIT-FAILED ts=%s nvrm=\"" NVRM_FAILED
+				   "\"",
+				   local, c->prefix, stamp)
+		      : str_printf("%s [guest-agent] %s-GPU-INIT-OK ts=%s", local, c->prefix,
+				   stamp);
 	if (!line)
 		return;
 	if (failed) {
 		print_kernel(c, NVRM_FAILED);
-		print_kernel(c, "NVRM: GPU 0000:00:05.0: rm_init_adapter failed, device minor number 0");
+		print_kernel(
+			c, "NVRM: GPU 0000:00:05.0: rm_init_adapter failed, device minor number 0");
 	}
 	/* The agent repeats a failure; whoever counts must not count it three times. */
 	for (int i = 0; i < (failed ? 3 : 1); i++)
@@ -126,7 +134,8 @@ static int wait_until(const struct child *c, uint64_t deadline_usec)
 
 		if (left == 0)
 			return 0;
-		if (ppoll(fds, 2, deadline_usec == UINT64_MAX ? NULL : &ts, NULL) < 0 && errno != EINTR)
+		if (ppoll(fds, 2, deadline_usec == UINT64_MAX ? NULL : &ts, NULL) < 0 &&
+		    errno != EINTR)
 			return -errno;
 		if (fds[0].revents) {
 			print_kernel(c, "reboot: Power down");

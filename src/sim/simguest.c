@@ -94,8 +94,8 @@ static void handle_message(struct guest *guest, enum simguest_message message)
 	switch (message) {
 	case SIMGUEST_OPENED:
 		answer.result = guest->vf->generation == guest->generation
-					? sim_vf_start_guest(guest->vf, guest->pid, guest->vf->address,
-							     guest->init_usec)
+					? sim_vf_start_guest(guest->vf, guest->pid,
+							     guest->vf->address, guest->init_usec)
 					: -ENODEV;
 		if (answer.result == 0)
 			guest->instance = guest->vf->instance.id;
@@ -140,7 +140,8 @@ static int on_message(sd_event_source *source, int fd _unused_, uint32_t revents
 	return 0;
 }
 
-static int on_death(sd_event_source *source _unused_, int fd, uint32_t revents _unused_, void *userdata)
+static int on_death(sd_event_source *source _unused_, int fd, uint32_t revents _unused_,
+		    void *userdata)
 {
 	struct guest *guest = userdata;
 	siginfo_t info = { 0 };
@@ -163,8 +164,16 @@ static int spawn(struct guest *guest, const struct simguest_options *options)
 	const struct sim_vf *vf = guest->vf;
 	char root[300], address[SIM_ADDRESS_MAX + 8], cdev[32], group[32], init[40], prefix[80];
 	char console[4200] = "--console=";
-	char *argv[] = { (char *)"berth-sim", (char *)"guest", root, address, cdev, group, init, prefix,
-			 console, NULL };
+	char *argv[] = { (char *)"berth-sim",
+			 (char *)"guest",
+			 root,
+			 address,
+			 cdev,
+			 group,
+			 init,
+			 prefix,
+			 console,
+			 NULL };
 
 	snprintf(root, sizeof(root), "--root=%s", guest->owner->sim->root);
 	snprintf(address, sizeof(address), "--vf=%s", vf->address);
@@ -188,7 +197,8 @@ int simguests_boot(struct simguests *g, struct sim_vf *vf, const struct simguest
 	int r;
 
 	if (!vf->type)
-		return error_set(err, ENODEV, "%s: current_vgpu_type of VF not configured", vf->address);
+		return error_set(err, ENODEV, "%s: current_vgpu_type of VF not configured",
+				 vf->address);
 	if (vf->instance.active)
 		return error_set(err, EBUSY, "%s: a guest runs on it (pid %d)", vf->address,
 				 (int)vf->instance.pid);
@@ -197,15 +207,22 @@ int simguests_boot(struct simguests *g, struct sim_vf *vf, const struct simguest
 	guest = calloc(1, sizeof(*guest));
 	if (!guest)
 		return error_set_errno(err, ENOMEM, "guest");
-	*guest = (struct guest){ .owner = g, .vf = vf, .generation = vf->generation, .pidfd = -1, .fd = -1,
-				 .init_usec = options->init_usec, .started = started, .userdata = userdata };
+	*guest = (struct guest){ .owner = g,
+				 .vf = vf,
+				 .generation = vf->generation,
+				 .pidfd = -1,
+				 .fd = -1,
+				 .init_usec = options->init_usec,
+				 .started = started,
+				 .userdata = userdata };
 	r = spawn(guest, options);
 	if (r >= 0) {
 		g->guest[g->count++] = guest;
-		r = sd_event_add_io(g->event, &guest->fd_source, guest->fd, EPOLLIN, on_message, guest);
+		r = sd_event_add_io(g->event, &guest->fd_source, guest->fd, EPOLLIN, on_message,
+				    guest);
 		if (r >= 0)
-			r = sd_event_add_io(g->event, &guest->pid_source, guest->pidfd, EPOLLIN, on_death,
-					    guest);
+			r = sd_event_add_io(g->event, &guest->pid_source, guest->pidfd, EPOLLIN,
+					    on_death, guest);
 	}
 	if (r < 0) {
 		guest_free(guest);

@@ -16,9 +16,9 @@ struct sd_event;
 struct simguests;
 
 struct simguest_options {
-	const char *console;  /* absolute path, or NULL */
-	const char *prefix;   /* of the marker lines */
-	const char *node;     /* "group", "cdev" or "both" */
+	const char *console; /* absolute path, or NULL */
+	const char *prefix;  /* of the marker lines */
+	const char *node;    /* "group", "cdev" or "both" */
 	uint64_t init_usec;
 };
 

@@ -33,8 +33,8 @@ void simsys_nvidia_list(struct sim_vf *vf, struct sim_listing *l)
 	uint32_t last = sim_places_at_configure(vf->card->sim) ? FILE_WARM_UPDATE : FILE_PARAMS;
 
 	for (uint32_t i = 0; i <= last; i++) {
-		struct sim_node node =
-			sim_function_node(vf->card, vf->index, SIM_KIND_NVIDIA_ATTRIBUTE, i);
+		struct sim_node node = sim_function_node(vf->card, vf->index,
+							 SIM_KIND_NVIDIA_ATTRIBUTE, i);
 
 		sim_listing_add(l, files[i].name, &node);
 	}
@@ -53,7 +53,8 @@ bool simsys_nvidia_is_type(uint32_t attr)
 /* A sysfs text never exceeds one page; what would not fit is left out, line by line. */
 static ssize_t read_creatable(struct sim_vf *vf, char *ret)
 {
-	enum sim_creatable_text text = (enum sim_creatable_text)vf->faults.value[SIM_FAULT_CREATABLE];
+	enum sim_creatable_text text = (enum sim_creatable_text)
+					       vf->faults.value[SIM_FAULT_CREATABLE];
 	const struct sim_type *types[SIM_TYPES_MAX];
 	uint32_t n = text == SIM_CREATABLE_NORMAL ? sim_vf_listed_types(vf, types) : 0;
 	int len;
@@ -62,8 +63,8 @@ static ssize_t read_creatable(struct sim_vf *vf, char *ret)
 		return 0;
 	len = snprintf(ret, SIM_ATTRIBUTE_SIZE, "ID    : vGPU Name\n");
 	for (uint32_t i = 0; i < n; i++) {
-		int added = snprintf(ret + len, (size_t)(SIM_ATTRIBUTE_SIZE - len), "%-5d : %s\n", types[i]->id,
-				     types[i]->name);
+		int added = snprintf(ret + len, (size_t)(SIM_ATTRIBUTE_SIZE - len), "%-5d : %s\n",
+				     types[i]->id, types[i]->name);
 
 		if (len + added >= SIM_ATTRIBUTE_SIZE)
 			break;

@@ -55,10 +55,8 @@ static const struct {
 	enum folder parent;
 	const char *text; /* NULL: the driver's version */
 } texts[] = {
-	{ "online", FOLDER_NODES, "0-1\n" },
-	{ "possible", FOLDER_NODES, "0-1\n" },
-	{ "cpulist", FOLDER_NODE0, "0-15\n" },
-	{ "cpulist", FOLDER_NODE1, "16-31\n" },
+	{ "online", FOLDER_NODES, "0-1\n" },	   { "possible", FOLDER_NODES, "0-1\n" },
+	{ "cpulist", FOLDER_NODE0, "0-15\n" },	   { "cpulist", FOLDER_NODE1, "16-31\n" },
 	{ "version", FOLDER_MODULE_NVIDIA, NULL },
 };
 
@@ -141,7 +139,8 @@ static uint32_t function_group(const struct sim_card *card, uint32_t fn)
 
 /* Calls `add` for every function on the bus, PFs first. */
 static void each_function(struct sim *sim, struct sim_listing *l,
-			  void (*add)(struct sim_listing *l, struct sim_card *card, uint32_t fn, uint32_t arg),
+			  void (*add)(struct sim_listing *l, struct sim_card *card, uint32_t fn,
+				      uint32_t arg),
 			  uint32_t arg)
 {
 	for (uint32_t i = 0; i < sim->card_count; i++) {
@@ -156,14 +155,16 @@ static void each_function(struct sim *sim, struct sim_listing *l,
 	}
 }
 
-static void add_bus_link(struct sim_listing *l, struct sim_card *card, uint32_t fn, uint32_t arg _unused_)
+static void add_bus_link(struct sim_listing *l, struct sim_card *card, uint32_t fn,
+			 uint32_t arg _unused_)
 {
 	struct sim_node node = sim_function_node(card, fn, SIM_KIND_BUS_LINK, 0);
 
 	sim_listing_add(l, sim_function_address(card, fn), &node);
 }
 
-static void add_driver_link(struct sim_listing *l, struct sim_card *card, uint32_t fn, uint32_t driver)
+static void add_driver_link(struct sim_listing *l, struct sim_card *card, uint32_t fn,
+			    uint32_t driver)
 {
 	const char *bound = bound_driver(card, fn);
 	struct sim_node node = sim_function_node(card, fn, SIM_KIND_BUS_LINK, 1);
@@ -182,7 +183,8 @@ static void add_device(struct sim_listing *l, struct sim_card *card, uint32_t fn
 		sim_listing_add(l, sim_function_address(card, fn), &node);
 }
 
-static void add_group(struct sim_listing *l, struct sim_card *card, uint32_t fn, uint32_t arg _unused_)
+static void add_group(struct sim_listing *l, struct sim_card *card, uint32_t fn,
+		      uint32_t arg _unused_)
 {
 	struct sim_node node = sim_function_node(card, fn, SIM_KIND_GROUP, 0);
 	char name[24];
@@ -194,7 +196,8 @@ static void add_group(struct sim_listing *l, struct sim_card *card, uint32_t fn,
 	sim_listing_add(l, name, &node);
 }
 
-static void add_group_device(struct sim_listing *l, struct sim_card *card, uint32_t fn, uint32_t group)
+static void add_group_device(struct sim_listing *l, struct sim_card *card, uint32_t fn,
+			     uint32_t group)
 {
 	struct sim_node node = sim_function_node(card, fn, SIM_KIND_GROUP_LINK, 0);
 
@@ -210,11 +213,13 @@ static void list_pci_roots(struct sim *sim, struct sim_listing *l)
 		char name[24];
 
 		for (uint32_t j = 0; j < i; j++)
-			seen |= sim->cards[j].domain == card->domain && sim->cards[j].bus == card->bus;
+			seen |= sim->cards[j].domain == card->domain &&
+				sim->cards[j].bus == card->bus;
 		if (seen)
 			continue;
 		snprintf(name, sizeof(name), "pci%04x:%02x", card->domain, card->bus);
-		sim_listing_add(l, name, &(struct sim_node){ .kind = SIM_KIND_PCI_ROOT, .card = i });
+		sim_listing_add(l, name,
+				&(struct sim_node){ .kind = SIM_KIND_PCI_ROOT, .card = i });
 	}
 }
 
@@ -236,10 +241,12 @@ static void list_folder(struct sim *sim, enum folder folder, struct sim_listing 
 	if (folder == FOLDER_DEVICES)
 		list_pci_roots(sim, l);
 	for (uint32_t i = 0; folder == FOLDER_BUS_PCI_DRIVERS && i < ARRAY_SIZE(drivers); i++)
-		sim_listing_add(l, drivers[i], &(struct sim_node){ .kind = SIM_KIND_DRIVER, .attr = i });
+		sim_listing_add(l, drivers[i],
+				&(struct sim_node){ .kind = SIM_KIND_DRIVER, .attr = i });
 }
 
-static void add_link(struct sim_listing *l, struct sim_card *card, uint32_t fn, const char *name, enum link link)
+static void add_link(struct sim_listing *l, struct sim_card *card, uint32_t fn, const char *name,
+		     enum link link)
 {
 	struct sim_node node = sim_function_node(card, fn, SIM_KIND_FUNCTION_LINK, link);
 
@@ -287,7 +294,8 @@ static void list_vfio_dev(struct sim_vf *vf, enum sim_kind kind, struct sim_list
 	char name[24];
 
 	if (kind == SIM_KIND_VFIO_N) {
-		node = sim_function_node(vf->card, vf->index, SIM_KIND_FUNCTION_ATTRIBUTE, ATTRIBUTE_VFIO_DEV);
+		node = sim_function_node(vf->card, vf->index, SIM_KIND_FUNCTION_ATTRIBUTE,
+					 ATTRIBUTE_VFIO_DEV);
 		sim_listing_add(l, attributes[ATTRIBUTE_VFIO_DEV].name, &node);
 		return;
 	}
@@ -365,15 +373,17 @@ int simsys_readlink(struct sim *sim, uint64_t ino, char ret[SIM_ATTRIBUTE_SIZE])
 {
 	struct sim_node node = sim_node_unpack(ino);
 	const struct sim_card *card = &sim->cards[node.card];
-	const char *address, *up = node.kind == SIM_KIND_GROUP_LINK || node.attr == 1 ? "../../../../" : "../../../";
+	const char *address, *up = node.kind == SIM_KIND_GROUP_LINK || node.attr == 1
+					   ? "../../../../"
+					   : "../../../";
 	int r = check_alive(sim, &node);
 
 	if (r < 0)
 		return r;
 	address = sim_function_address(card, node.fn);
 	if (node.kind == SIM_KIND_BUS_LINK || node.kind == SIM_KIND_GROUP_LINK) {
-		snprintf(ret, SIM_ATTRIBUTE_SIZE, "%sdevices/pci%04x:%02x/%s", up, card->domain, card->bus,
-			 address);
+		snprintf(ret, SIM_ATTRIBUTE_SIZE, "%sdevices/pci%04x:%02x/%s", up, card->domain,
+			 card->bus, address);
 		return 0;
 	}
 	if (node.kind == SIM_KIND_VIRTFN_LINK) {
@@ -403,8 +413,9 @@ static int modalias(const struct sim_card *card, uint32_t subsystem, char *ret, 
 {
 	const struct sim_model *m = card->model;
 
-	return snprintf(ret, size, "pci:v000010DEd%08Xsv000010DEsd%08Xbc%02Xsc%02Xi%02X\n", m->device, subsystem,
-			m->class_code >> 16, m->class_code >> 8 & 0xff, m->class_code & 0xff);
+	return snprintf(ret, size, "pci:v000010DEd%08Xsv000010DEsd%08Xbc%02Xsc%02Xi%02X\n",
+			m->device, subsystem, m->class_code >> 16, m->class_code >> 8 & 0xff,
+			m->class_code & 0xff);
 }
 
 static int uevent(const struct sim_card *card, uint32_t fn, uint32_t subsystem, char *ret)
@@ -417,11 +428,12 @@ static int uevent(const struct sim_card *card, uint32_t fn, uint32_t subsystem, 
 	return snprintf(ret, SIM_ATTRIBUTE_SIZE,
 			"%s%s%sPCI_CLASS=%X\nPCI_ID=10DE:%04X\nPCI_SUBSYS_ID=10DE:%04X\n"
 			"PCI_SLOT_NAME=%s\nMODALIAS=%s",
-			driver ? "DRIVER=" : "", driver ?: "", driver ? "\n" : "", m->class_code, m->device,
-			subsystem, sim_function_address(card, fn), alias);
+			driver ? "DRIVER=" : "", driver ?: "", driver ? "\n" : "", m->class_code,
+			m->device, subsystem, sim_function_address(card, fn), alias);
 }
 
-static int read_function(const struct sim_card *card, uint32_t fn, enum attribute attribute, char *ret)
+static int read_function(const struct sim_card *card, uint32_t fn, enum attribute attribute,
+			 char *ret)
 {
 	const struct sim_model *m = card->model;
 	bool pf = fn == SIM_FUNCTION_PF;

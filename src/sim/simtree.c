@@ -58,7 +58,8 @@ void sim_listing_add(struct sim_listing *l, const char *name, const struct sim_n
 	str_copy_cut(e->name, sizeof(e->name), name);
 }
 
-struct sim_node sim_function_node(const struct sim_card *card, uint32_t fn, enum sim_kind kind, uint32_t attr)
+struct sim_node sim_function_node(const struct sim_card *card, uint32_t fn, enum sim_kind kind,
+				  uint32_t attr)
 {
 	return (struct sim_node){
 		.kind = kind,

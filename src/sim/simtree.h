@@ -15,7 +15,7 @@
 #include "sim/simcard.h"
 
 #define SIM_ATTRIBUTE_SIZE 4096
-#define SIM_FUNCTION_PF 0xffU /* as `fn`: the card's own function */
+#define SIM_FUNCTION_PF	   0xffU /* as `fn`: the card's own function */
 
 enum sim_kind {
 	/* folders of sysfs */
@@ -24,18 +24,18 @@ enum sim_kind {
 	SIM_KIND_DRIVER,     /* attr: 0 nvidia, 1 vfio-pci */
 	SIM_KIND_PCI_ROOT,   /* of that card's bus */
 	SIM_KIND_FUNCTION,
-	SIM_KIND_NVIDIA,     /* <VF>/nvidia */
-	SIM_KIND_VFIO_DEV,   /* <VF>/vfio-dev */
-	SIM_KIND_VFIO_N,     /* <VF>/vfio-dev/vfioN */
-	SIM_KIND_GROUP,	     /* kernel/iommu_groups/N: named by any of its functions */
+	SIM_KIND_NVIDIA,   /* <VF>/nvidia */
+	SIM_KIND_VFIO_DEV, /* <VF>/vfio-dev */
+	SIM_KIND_VFIO_N,   /* <VF>/vfio-dev/vfioN */
+	SIM_KIND_GROUP,	   /* kernel/iommu_groups/N: named by any of its functions */
 	SIM_KIND_GROUP_DEVICES,
 	/* files of sysfs */
 	SIM_KIND_FUNCTION_ATTRIBUTE,
 	SIM_KIND_NVIDIA_ATTRIBUTE,
 	SIM_KIND_TEXT, /* attr: enum of simsys.c */
 	/* symbolic links of sysfs */
-	SIM_KIND_BUS_LINK,    /* bus/pci/devices/X, bus/pci/drivers/D/X (attr 1) */
-	SIM_KIND_GROUP_LINK,  /* kernel/iommu_groups/N/devices/X */
+	SIM_KIND_BUS_LINK,	/* bus/pci/devices/X, bus/pci/drivers/D/X (attr 1) */
+	SIM_KIND_GROUP_LINK,	/* kernel/iommu_groups/N/devices/X */
 	SIM_KIND_FUNCTION_LINK, /* attr: enum of simsys.c; virtfnN and physfn among them */
 	SIM_KIND_VIRTFN_LINK,
 	/* /dev */
@@ -75,7 +75,8 @@ void sim_listing_done(struct sim_listing *l);
 void sim_listing_add(struct sim_listing *l, const char *name, const struct sim_node *node);
 
 /* The present number of a function's node, generation included. */
-struct sim_node sim_function_node(const struct sim_card *card, uint32_t fn, enum sim_kind kind, uint32_t attr);
+struct sim_node sim_function_node(const struct sim_card *card, uint32_t fn, enum sim_kind kind,
+				  uint32_t attr);
 /* Does the function that the node stands for still exist, in the node's generation? */
 bool sim_node_alive(const struct sim *sim, const struct sim_node *node);
 static inline const char *sim_function_address(const struct sim_card *card, uint32_t fn)
@@ -87,14 +88,16 @@ static inline const char *sim_function_address(const struct sim_card *card, uint
 
 /* Entries of a folder. -ENOENT if it is gone. */
 int simsys_list(struct sim *sim, uint64_t ino, struct sim_listing *l) _must_check_;
-/* S_IFDIR, S_IFREG or S_IFLNK with permissions; also of a node that is gone (fstat of an open file). */
+/* S_IFDIR, S_IFREG or S_IFLNK with permissions; also of a node that is gone (fstat of an open
+ * file). */
 mode_t simsys_mode(uint64_t ino);
 int simsys_readlink(struct sim *sim, uint64_t ino, char ret[SIM_ATTRIBUTE_SIZE]) _must_check_;
 /* Makes the text of an attribute. Its length, or the driver's -errno. */
 ssize_t simsys_read(struct sim *sim, uint64_t ino, char ret[SIM_ATTRIBUTE_SIZE]) _must_check_;
 /* 0 or the driver's -errno. */
 int simsys_write(struct sim *sim, uint64_t ino, const char *data, size_t n) _must_check_;
-/* The VF whose nvidia/ folder holds this file, else NULL: faults and counters concern only these. */
+/* The VF whose nvidia/ folder holds this file, else NULL: faults and counters concern only these.
+ */
 struct sim_vf *simsys_attribute_vf(struct sim *sim, uint64_t ino);
 /* A write to this node is a release: "0" to current_vgpu_type. */
 bool simsys_is_release(uint64_t ino, const char *data, size_t n);
