@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/allocate-internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "daemon/cards.h"
+#include "daemon/node-metrics.h"
+#include "daemon/snapshot.h"
+#include "model/outcome.h"
+
+static struct allocation *find(const struct node *n, const char *name)
+{
+	for (unsigned i = 0; i < n->n_allocations; i++)
+		if (strcmp(n->allocations[i]->request.name, name) == 0)
+			return n->allocations[i];
+	return NULL;
+}
+
+bool allocate_is_pending(const struct node *n, const char *name)
+{
+	return find(n, name) != NULL;
+}
+
+/* --- Ending --------------------------------------------------------------------------------- */
+
+static void forget(struct allocation *a)
+{
+	struct node *n = a->node;
+
+	for (unsigned i = 0; i < n->n_allocations; i++) {
+		if (n->allocations[i] != a)
+			continue;
+		n->n_allocations--;
+		memmove(n->allocations + i, n->allocations + i + 1,
+			(n->n_allocations - i) * sizeof(struct allocation *));
+		return;
+	}
+}
+
+static void allocation_free(struct allocation *a)
+{
+	sd_event_source_disable_unref(a->timer);
+	for (unsigned i = 0; i < a->n_waiters; i++)
+		free(a->waiters[i]);
+	free(a->waiters);
+	free(a);
+}
+
+static void log_end(const struct allocation *a, int code, const char *detail)
+{
+	const struct claim *c = &a->claim;
+	char vf[PCI_ADDR_MAX];
+
+	if (code == 0)
+		log_info("claim: bound claim=%s profile=\"%s\" vf=%s placement=%d", c->name, c->profile,
+			 pci_addr_format(c->vf, vf), c->placement_id);
+	else if (a->abandoned)
+		log_info("claim: undone, the client hung up claim=%s", a->request.name);
+	else
+		log_info("claim: refused claim=%s profile=\"%s\" result=%s: %s", a->request.name, a->request.profile,
+			 outcome_of(code)->name, detail);
+}
+
+void allocation_end(struct allocation *a, int code, const char *detail, const struct claim_entry *entry,
+		    const struct allocation_refusal *refusals, unsigned n_refusals)
+{
+	struct node *n = a->node;
+
+	forget(a);
+	log_end(a, code, detail);
+	if (!a->abandoned)
+		node_metrics_count_claim(n, code == 0 ? "ok" : outcome_of(code)->name,
+					 clock_now_usec() - a->arrived_usec);
+	for (unsigned i = 0; i < a->n_waiters; i++) {
+		struct allocation_waiter *w = a->waiters[i];
+		struct allocation_result result = {
+			.code = code,
+			.detail = detail,
+			.created = w->first,
+			.entry = entry,
+			.n_refusals = n_refusals,
+			.refusals = refusals,
+		};
+
+		if (w->done)
+			w->done(&result, w->userdata);
+		else
+			w->ended(w->userdata);
+	}
+	allocation_free(a);
+	node_changed(n);
+}
+
+/* --- Planning what waits -------------------------------------------------------------------- */
+
+static void plan_one(struct allocation *a)
+{
+	struct allocation_refusal refusals[INVENTORY_CARDS_MAX];
+	char detail[NODE_TEXT_MAX] = "";
+	unsigned n_refusals = 0;
+	int r;
+
+	r = allocation_choose(a, detail, refusals, &n_refusals);
+	if (r == 0) {
+		allocation_store_intent(a);
+		return;
+	}
+	if (r == -EAGAIN)
+		return;
+	if (r == -E_INSUFFICIENT_RESOURCES && a->deadline_usec > clock_now_usec())
+		return;
+	allocation_end(a, r, detail, NULL, refusals, n_refusals);
+}
+
+void allocate_plan(struct node *n)
+{
+	const char *reason = node_not_ready_reason(n);
+	bool dead = *reason && (claim_store_get_state(n->store) == STORE_STATE_UNREADABLE || n->stage == NODE_STOPPING);
+
+	if (*reason && !dead)
+		return;
+	/* Ending one moves the others down. */
+	for (unsigned i = 0; i < n->n_allocations;) {
+		struct allocation *a = n->allocations[i];
+
+		if (a->stage == ALLOCATION_WAITING && dead)
+			allocation_end(a, -E_STORE_UNAVAILABLE, reason, NULL, NULL, 0);
+		else if (a->stage == ALLOCATION_WAITING)
+			plan_one(a);
+		if (i < n->n_allocations && n->allocations[i] == a)
+			i++;
+	}
+}
+
+void allocate_capacity_changed(struct node *n)
+{
+	for (unsigned i = 0; i < n->n_allocations; i++) {
+		if (n->allocations[i]->stage == ALLOCATION_WAITING) {
+			snapshot_request(n);
+			return;
+		}
+	}
+}
+
+/* --- Requests ------------------------------------------------------------------------------- */
+
+static int append(void ***array, unsigned *n, unsigned *cap, void *item)
+{
+	if (*n == *cap) {
+		unsigned bigger = MAX(*cap * 2, 4U);
+		void **p = reallocarray(*array, bigger, sizeof *p);
+
+		if (!p)
+			return -ENOMEM;
+		*array = p;
+		*cap = bigger;
+	}
+	(*array)[(*n)++] = item;
+	return 0;
+}
+
+static struct allocation_waiter *add_waiter(struct allocation *a, allocate_done_fn done, void (*ended)(void *),
+					    void *userdata)
+{
+	struct allocation_waiter *w = calloc(1, sizeof *w);
+
+	if (!w)
+		return NULL;
+	*w = (struct allocation_waiter){ a, done, ended, userdata, done && a->n_waiters == 0 };
+	if (append((void ***)&a->waiters, &a->n_waiters, &a->waiters_cap, w) < 0) {
+		free(w);
+		return NULL;
+	}
+	return w;
+}
+
+static void answer(allocate_done_fn done, void *userdata, int code, const char *detail,
+		   const struct claim_entry *entry)
+{
+	struct allocation_result result = { .code = code, .detail = detail, .entry = entry };
+
+	done(&result, userdata);
+}
+
+/* An existing claim of that name: true when the request was answered by it. */
+static bool answer_existing(struct node *n, const struct allocation_request *request, allocate_done_fn done,
+			    void *userdata)
+{
+	struct claim_entry *e = node_find_claim(n, request->name);
+
+	if (!e)
+		return false;
+	if (e->claim.state == CLAIM_STATE_RELEASING || e->release) {
+		answer(done, userdata, -E_RELEASING, "the claim of that name is still being released", NULL);
+		return true;
+	}
+	if (!profile_name_equal(e->claim.profile, request->profile)) {
+		answer(done, userdata, -E_CLAIM_EXISTS, "a claim of that name has another profile", NULL);
+		return true;
+	}
+	if (request->uid != 0 && request->uid != e->claim.uid && n->config->claims != CONFIG_CLAIMS_SHARED) {
+		answer(done, userdata, -E_FORBIDDEN, "the claim of that name belongs to another user", NULL);
+		return true;
+	}
+	answer(done, userdata, 0, "", e);
+	return true;
+}
+
+static int waited_enough(sd_event_source *source, uint64_t usec, void *userdata)
+{
+	struct allocation *a = userdata;
+
+	(void)source;
+	(void)usec;
+	if (a->stage == ALLOCATION_WAITING) {
+		a->deadline_usec = 0;
+		plan_one(a);
+	}
+	return 0;
+}
+
+static struct allocation *allocation_new(struct node *n, const struct allocation_request *request)
+{
+	struct allocation *a = calloc(1, sizeof *a);
+
+	if (!a)
+		return NULL;
+	a->node = n;
+	a->request = *request;
+	a->arrived_seq = node_next_seq(n);
+	a->arrived_usec = clock_now_usec();
+	if (request->wait_usec > 0) {
+		a->deadline_usec = a->arrived_usec + request->wait_usec;
+		if (sd_event_add_time(n->event, &a->timer, CLOCK_MONOTONIC, a->deadline_usec, 10 * USEC_PER_MSEC,
+				      waited_enough, a) < 0) {
+			free(a);
+			return NULL;
+		}
+	}
+	return a;
+}
+
+static void start(struct node *n, const struct allocation_request *request, allocate_done_fn done,
+		  void *userdata, struct allocation_waiter **ret_waiter)
+{
+	struct allocation *a = allocation_new(n, request);
+	struct allocation_refusal refusals[INVENTORY_CARDS_MAX];
+	char detail[NODE_TEXT_MAX] = "";
+	struct allocation_waiter *w;
+	unsigned n_refusals = 0;
+	int r;
+
+	w = a ? add_waiter(a, done, NULL, userdata) : NULL;
+	if (!w || append((void ***)&n->allocations, &n->n_allocations, &n->allocations_cap, a) < 0) {
+		if (a)
+			allocation_free(a);
+		answer(done, userdata, -E_INTERNAL, "out of memory", NULL);
+		return;
+	}
+	r = node_is_ready(n) ? allocation_precheck(a, detail, refusals, &n_refusals) : 0;
+	if (r < 0 && !(r == -E_INSUFFICIENT_RESOURCES && a->deadline_usec > 0)) {
+		allocation_end(a, r, detail, NULL, refusals, n_refusals);
+		return;
+	}
+	*ret_waiter = w;
+	if (r == 0)
+		snapshot_request(n);
+}
+
+void allocate_submit(struct node *n, const struct allocation_request *request, allocate_done_fn done,
+		     void *userdata, struct allocation_waiter **ret_waiter)
+{
+	struct allocation *a;
+
+	*ret_waiter = NULL;
+	if (claim_store_get_state(n->store) == STORE_STATE_UNREADABLE || n->stage == NODE_STOPPING) {
+		answer(done, userdata, -E_STORE_UNAVAILABLE, node_not_ready_reason(n), NULL);
+		return;
+	}
+	if (answer_existing(n, request, done, userdata))
+		return;
+	for (unsigned i = 0; i < n->n_undos; i++) {
+		if (strcmp(n->undos[i]->claim_name, request->name) == 0) {
+			answer(done, userdata, -E_STORE_UNAVAILABLE,
+			       "an earlier claim of that name could not be taken off the disk yet", NULL);
+			return;
+		}
+	}
+	a = find(n, request->name);
+	if (!a) {
+		start(n, request, done, userdata, ret_waiter);
+		return;
+	}
+	if (!profile_name_equal(a->request.profile, request->profile)) {
+		answer(done, userdata, -E_CLAIM_EXISTS, "a claim of that name is under way with another profile", NULL);
+		return;
+	}
+	if (a->abandoned) {
+		answer(done, userdata, -E_RELEASING, "an earlier claim of that name is being undone", NULL);
+		return;
+	}
+	*ret_waiter = add_waiter(a, done, NULL, userdata);
+	if (!*ret_waiter)
+		answer(done, userdata, -E_INTERNAL, "out of memory", NULL);
+}
+
+void allocate_cancel(struct node *n, struct allocation_waiter *waiter)
+{
+	struct allocation *a = waiter->allocation;
+	bool anybody = false;
+
+	(void)n;
+	for (unsigned i = 0; i < a->n_waiters; i++) {
+		if (a->waiters[i] == waiter) {
+			a->waiters[i] = a->waiters[--a->n_waiters];
+			free(waiter);
+			break;
+		}
+	}
+	for (unsigned i = 0; i < a->n_waiters; i++)
+		anybody |= a->waiters[i]->done != NULL;
+	if (anybody)
+		return;
+	/* Later stages look at the flag when their step ends. */
+	a->abandoned = true;
+	if (a->stage == ALLOCATION_WAITING)
+		allocation_end(a, -E_CLIENT_GONE, "the client hung up", NULL, NULL, 0);
+}
+
+int allocate_when_ended(struct node *n, const char *name, void (*fn)(void *userdata), void *userdata)
+{
+	struct allocation *a = find(n, name);
+
+	if (!a)
+		return -ENOENT;
+	return add_waiter(a, NULL, fn, userdata) ? 0 : -ENOMEM;
+}
+
+void allocate_relink(struct node *n)
+{
+	for (unsigned i = 0; i < n->n_allocations; i++) {
+		struct allocation *a = n->allocations[i];
+		struct vf *v = a->card ? node_find_vf(n, a->claim.vf, NULL) : NULL;
+
+		if (!v)
+			continue;
+		v->hold = VF_HOLD_ALLOCATION;
+		v->planned_type = a->claim.type_id;
+		if (v->type_id == 0)
+			v->span = a->span;
+	}
+}
+
+void allocate_free_all(struct node *n)
+{
+	for (unsigned i = 0; i < n->n_allocations; i++)
+		allocation_free(n->allocations[i]);
+	free(n->allocations);
+	n->allocations = NULL;
+	n->n_allocations = 0;
+}

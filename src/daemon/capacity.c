@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/capacity.h"
+
+#include <sys/random.h>
+
+unsigned capacity_free_vfs(const struct node *n, const struct card *c)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < c->n_vfs; i++)
+		count += node_vf_is_allocatable(n, c, &c->vfs[i]);
+	return count;
+}
+
+/* A VF that has, or is about to have, a vGPU. */
+static bool is_taken(const struct vf *v)
+{
+	return v->type_id != 0 || v->hold == VF_HOLD_ALLOCATION || v->hold == VF_HOLD_UNDO;
+}
+
+static uint32_t vf_type(const struct vf *v)
+{
+	return v->type_id ? v->type_id : v->planned_type;
+}
+
+const struct placement_type *capacity_placement_type(const struct card *c, uint32_t type_id)
+{
+	if (c->fallback != NVML_REASON_NONE || !c->nvml)
+		return NULL;
+	for (unsigned i = 0; i < c->nvml->n_types; i++)
+		if (c->nvml->types[i].profile.type_id == type_id)
+			return &c->nvml->types[i].placement;
+	return NULL;
+}
+
+/* Before driver 570 a configured VF takes no placement until its VM boots, and nothing tells where it
+ * will be unless it was pinned: it is counted where the driver's first fit would put it. */
+static void overlay_first_fits(const struct card *c, struct placement_set *set)
+{
+	for (unsigned i = 0; i < c->n_vfs; i++) {
+		const struct vf *v = &c->vfs[i];
+		const struct placement_type *t = capacity_placement_type(c, v->type_id);
+		struct placement_span span;
+
+		if (v->type_id == 0 || v->span.size > 0 || v->span_counted || !t)
+			continue;
+		if (placement_type_first_fit(t, placement_type_free(t, set), &span) == 0)
+			placement_set_add(set, span);
+	}
+}
+
+void capacity_overlay(const struct node *n, const struct card *c, struct placement_set *ret)
+{
+	*ret = (struct placement_set){ 0 };
+	for (unsigned i = 0; i < c->n_vfs; i++) {
+		const struct vf *v = &c->vfs[i];
+
+		if (is_taken(v) && v->span.size > 0 && !v->span_counted)
+			placement_set_add(ret, v->span);
+	}
+	if (n->driver_branch > 0 && n->driver_branch < 570)
+		overlay_first_fits(c, ret);
+}
+
+int capacity_free_placements(const struct card *c, uint32_t type_id, const struct placement_set *overlay)
+{
+	const struct placement_type *t = capacity_placement_type(c, type_id);
+
+	return t ? (int)placement_count(placement_type_free(t, overlay)) : -1;
+}
+
+static bool vf_lists(const struct vf *v, unsigned index)
+{
+	return v->list_known && (v->list[index / 64] >> (index % 64) & 1);
+}
+
+/* Framebuffer in units that nothing has, and vGPUs by size, from the VFs' types alone. */
+static unsigned bound_by_framebuffer(const struct card *c, unsigned size)
+{
+	unsigned region = c->region, used = 0, same = 0;
+
+	if (region == 0)
+		for (unsigned i = 0; i < c->types.n; i++)
+			region = MAX(region, (c->types.items[i].framebuffer_mb + 1023) / 1024);
+	for (unsigned i = 0; i < c->n_vfs; i++) {
+		const struct vf *v = &c->vfs[i];
+		const struct profile *p;
+		unsigned units = v->span.size;
+
+		if (!is_taken(v))
+			continue;
+		p = profile_list_find_id(&c->types, vf_type(v));
+		if (p)
+			units = (p->framebuffer_mb + 1023) / 1024;
+		used += units;
+		same += units == size;
+	}
+	if (size == 0)
+		return 0;
+	return MIN(used < region ? (region - used) / size : 0, region / size > same ? region / size - same : 0);
+}
+
+static unsigned available_in_fallback(const struct node *n, const struct card *c, unsigned index)
+{
+	unsigned listing = 0, taken = 0, same = 0, used, bound;
+
+	for (unsigned i = 0; i < c->n_vfs; i++) {
+		const struct vf *v = &c->vfs[i];
+
+		listing += node_vf_is_allocatable(n, c, v) && vf_lists(v, index);
+		taken += is_taken(v);
+		same += is_taken(v) && vf_type(v) == c->types.items[index].type_id;
+	}
+	used = c->mode == NVML_MODE_MIG ? same : taken;
+	if ((c->mode == NVML_MODE_EQUAL || c->mode == NVML_MODE_MIG) && c->max_instances[index] > 0) {
+		bound = c->max_instances[index] > used ? c->max_instances[index] - used : 0;
+		return MIN(listing, bound);
+	}
+	if (c->mode == NVML_MODE_MIG)
+		return listing;
+	bound = bound_by_framebuffer(c, (c->types.items[index].framebuffer_mb + 1023) / 1024);
+	return MIN(listing, bound);
+}
+
+unsigned capacity_available(const struct node *n, const struct card *c, unsigned index,
+			    const struct placement_set *overlay)
+{
+	int placements;
+
+	if (!card_is_usable(c) || c->cordoned || c->stuck)
+		return 0;
+	if (c->fallback != NVML_REASON_NONE || !c->nvml)
+		return available_in_fallback(n, c, index);
+	placements = capacity_free_placements(c, c->types.items[index].type_id, overlay);
+	return MIN(placements < 0 ? 0U : (unsigned)placements, capacity_free_vfs(n, c));
+}
+
+static unsigned random_below(unsigned limit)
+{
+	unsigned value, ceiling = UINT32_MAX - UINT32_MAX % limit;
+
+	do {
+		if (getrandom(&value, sizeof value, 0) != sizeof value)
+			return 0;
+	} while (value >= ceiling);
+	return value % limit;
+}
+
+struct vf *capacity_pick_vf(const struct node *n, struct card *c, unsigned index,
+			    bool (*skip)(const struct vf *v, const void *userdata), const void *userdata)
+{
+	bool by_list = c->fallback != NVML_REASON_NONE || !c->nvml;
+	struct vf *fit[INVENTORY_VFS_MAX];
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < c->n_vfs; i++) {
+		struct vf *v = &c->vfs[i];
+
+		if (node_vf_is_allocatable(n, c, v) && (!by_list || vf_lists(v, index)) &&
+		    !(skip && skip(v, userdata)))
+			fit[count++] = v;
+	}
+	return count ? fit[random_below(count)] : NULL;
+}
+
+uint64_t capacity_used_mb(const struct card *c)
+{
+	uint64_t used = 0;
+
+	for (unsigned i = 0; i < c->n_vfs; i++) {
+		const struct vf *v = &c->vfs[i];
+		const struct profile *p = profile_list_find_id(&c->types, vf_type(v));
+
+		if (!is_taken(v))
+			continue;
+		used += p ? p->framebuffer_mb : (uint64_t)v->span.size * 1024;
+	}
+	return used;
+}
+
+static void add_slots(const struct node *n, const struct card *c, struct capacity_slots *s)
+{
+	if (!c->present)
+		return;
+	for (unsigned i = 0; i < c->n_vfs; i++) {
+		const struct vf *v = &c->vfs[i];
+		/* Of a stuck card nothing can be read: its VFs count as last known. */
+		bool counts = v->usable || (c->stuck && v->listed);
+
+		if (!counts)
+			continue;
+		s->total++;
+		s->used += is_taken(v) || v->hold != VF_HOLD_NONE;
+		s->quarantined += v->quarantined;
+		s->allocatable += node_vf_is_allocatable(n, c, v);
+	}
+}
+
+struct capacity_slots capacity_count_slots(const struct node *n, const struct card *c)
+{
+	struct capacity_slots s = { 0 };
+
+	if (c) {
+		add_slots(n, c, &s);
+		return s;
+	}
+	for (unsigned i = 0; i < n->n_cards; i++)
+		add_slots(n, n->cards[i], &s);
+	return s;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/node-metrics.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "daemon/capacity.h"
+#include "daemon/snapshot.h"
+
+struct node_metrics {
+	struct metric *slots, *profile_slots, *fallbacks, *query_seconds, *placements_age, *drift, *steer;
+	struct metric *card_stuck, *claims, *claim_seconds, *reconcile_failures, *store_unavailable;
+	struct metric *unclaimed_open, *commits;
+};
+
+static const char *const fallback_reasons[] = { "equal_size", "mig", "unsupported", "library", "timeout", "error" };
+
+static void declare_counters(struct metrics *m, struct node_metrics *f)
+{
+	static const char *const reason[] = { "reason" }, *const result[] = { "result" }, *const stage[] = { "stage" };
+
+	f->fallbacks = metrics_counter(m, "berth_nvml_fallbacks_total",
+				       "NVML queries in which a card or the host fell back to sysfs, by reason.",
+				       reason, 1);
+	f->drift = metrics_counter(m, "berth_placement_drift_total",
+				   "NVML answers that disagree with what the VFs say.", NULL, 0);
+	f->steer = metrics_counter(m, "berth_placement_steer_failures_total",
+				   "Placements asked for that the driver refused; its own choice was kept.", NULL, 0);
+	f->claims = metrics_counter(m, "berth_claims_total", "Claims and releases that ended, by result.", result, 1);
+	f->reconcile_failures = metrics_counter(m, "berth_reconcile_failures_total",
+						"Steps of reconciliation that failed or were put off, by stage.",
+						stage, 1);
+	f->commits = metrics_gauge(m, "berth_claims_store_commits", "Commits to the claims database by this berthd.",
+				   NULL, 0);
+}
+
+static void declare_gauges(struct metrics *m, struct node_metrics *f)
+{
+	static const char *const slots[] = { "gpu", "state" }, *const profile[] = { "profile" }, *const gpu[] = { "gpu" };
+	static const char *const build[] = { "version" };
+	static const char *const version[] = { BERTH_VERSION };
+	static const double query[] = { .005, .01, .02, .05, .1, .2, .5, 1, 2, 5 };
+	static const double claim[] = { .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 60 };
+
+	f->slots = metrics_gauge(m, "berth_slots", "VFs of a card by state; quarantined overlaps used.", slots, 2);
+	f->profile_slots = metrics_gauge(m, "berth_profile_slots",
+					 "vGPUs of a profile that fit now (placements; not additive).", profile, 1);
+	f->placements_age = metrics_gauge(m, "berth_placements_age_seconds",
+					  "Age of the placements in use; -1 before the first.", NULL, 0);
+	f->card_stuck = metrics_gauge(m, "berth_card_stuck", "1 while a card's driver does not answer.", gpu, 1);
+	f->store_unavailable = metrics_gauge(m, "berth_claims_store_unavailable",
+					     "1 while the claims database cannot be used.", NULL, 0);
+	f->unclaimed_open = metrics_gauge(m, "berth_unclaimed_open_vfs",
+					  "Configured VFs without a claim that a process holds open.", NULL, 0);
+	f->query_seconds = metrics_histogram(m, "berth_nvml_query_seconds", "Time of an NVML query of all cards.",
+					     NULL, 0, query, ARRAY_SIZE(query));
+	f->claim_seconds = metrics_histogram(m, "berth_claim_seconds", "Time from a claim's arrival to its end.",
+					     NULL, 0, claim, ARRAY_SIZE(claim));
+	metric_set(metrics_gauge(m, "berth_build_info", "1, with the version as label.", build, 1), version, 1);
+}
+
+int node_metrics_start(struct node *n)
+{
+	n->metrics = metrics_new();
+	n->m = calloc(1, sizeof *n->m);
+	if (!n->metrics || !n->m)
+		return -ENOMEM;
+	declare_counters(n->metrics, n->m);
+	declare_gauges(n->metrics, n->m);
+	for (size_t i = 0; i < ARRAY_SIZE(fallback_reasons); i++)
+		metric_add(n->m->fallbacks, &fallback_reasons[i], 0);
+	return 0;
+}
+
+void node_metrics_count_fallback(struct node *n, const char *reason)
+{
+	metric_add(n->m->fallbacks, &reason, 1);
+}
+
+void node_metrics_observe_query(struct node *n, const struct nvml_answer *answer)
+{
+	if (!answer->skipped)
+		metric_observe(n->m->query_seconds, NULL,
+			       (double)(answer->answered_usec - answer->asked_usec) / (double)USEC_PER_SEC);
+}
+
+void node_metrics_count_drift(struct node *n)
+{
+	metric_add(n->m->drift, NULL, 1);
+}
+
+void node_metrics_count_steer_failure(struct node *n)
+{
+	metric_add(n->m->steer, NULL, 1);
+}
+
+void node_metrics_count_claim(struct node *n, const char *result, uint64_t took_usec)
+{
+	metric_add(n->m->claims, &result, 1);
+	if (took_usec > 0)
+		metric_observe(n->m->claim_seconds, NULL, (double)took_usec / (double)USEC_PER_SEC);
+}
+
+void node_metrics_count_reconcile_failure(struct node *n, const char *stage)
+{
+	metric_add(n->m->reconcile_failures, &stage, 1);
+}
+
+static void fill_slots(struct node *n)
+{
+	struct node_metrics *f = n->m;
+	unsigned open = 0;
+
+	metric_clear(f->slots);
+	metric_clear(f->card_stuck);
+	for (unsigned i = 0; i < n->n_cards; i++) {
+		const struct card *c = n->cards[i];
+		struct capacity_slots s = capacity_count_slots(n, c);
+		char gpu[PCI_ADDR_MAX];
+		const struct {
+			const char *state;
+			unsigned count;
+		} rows[] = { { "total", s.total }, { "used", s.used }, { "allocatable", s.allocatable },
+			     { "quarantined", s.quarantined } };
+
+		if (!c->present || !c->has_vfs)
+			continue;
+		pci_addr_format(c->address, gpu);
+		for (size_t k = 0; k < ARRAY_SIZE(rows); k++)
+			metric_set(f->slots, (const char *[]){ gpu, rows[k].state }, rows[k].count);
+		metric_set(f->card_stuck, (const char *[]){ gpu }, c->stuck);
+		for (unsigned k = 0; k < c->n_vfs; k++)
+			open += c->vfs[k].unclaimed_open;
+	}
+	metric_set(f->unclaimed_open, NULL, open);
+}
+
+static void fill_profiles(struct node *n)
+{
+	metric_clear(n->m->profile_slots);
+	for (unsigned i = 0; i < n->n_cards; i++) {
+		const struct card *c = n->cards[i];
+		struct placement_set overlay;
+
+		if (!c->present)
+			continue;
+		capacity_overlay(n, c, &overlay);
+		for (unsigned k = 0; k < c->types.n; k++)
+			metric_add(n->m->profile_slots, (const char *[]){ c->types.items[k].name },
+				   capacity_available(n, c, k, &overlay));
+	}
+}
+
+int node_metrics_render(struct node *n, struct buf *out)
+{
+	int64_t age = snapshot_age_ms(n);
+
+	fill_slots(n);
+	fill_profiles(n);
+	metric_set(n->m->placements_age, NULL, age < 0 ? -1 : (double)age / 1000);
+	metric_set(n->m->store_unavailable, NULL, claim_store_get_state(n->store) != STORE_STATE_READY);
+	metric_set(n->m->commits, NULL, (double)claim_store_commits(n->store));
+	return metrics_render(n->metrics, out);
+}

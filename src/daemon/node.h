@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All that berthd knows, in memory, owned by its loop: cards, VFs, claims, and what runs on them.
+ *
+ * There are no locks: every function of daemon/ runs in the loop, in one step. A VF is in the hands of
+ * at most one owner (enum vf_hold); only VF_HOLD_NONE may be offered. Card and claim objects stay where
+ * they are until node_free(); VFs are rebuilt by each inventory scan and are looked up by address after
+ * anything slow.
+ */
+#pragma once
+
+#include <systemd/sd-event.h>
+
+#include "base/metrics.h"
+#include "base/worker.h"
+#include "daemon/config.h"
+#include "host/card-client.h"
+#include "host/inventory.h"
+#include "http/events.h"
+#include "model/claim.h"
+#include "model/placement.h"
+#include "nvml/client.h"
+#include "store/claim-store.h"
+
+#define NODE_TEXT_MAX 200
+
+struct allocation;
+struct release;
+
+/* Who has a VF in hand. */
+enum vf_hold {
+	VF_HOLD_NONE,
+	VF_HOLD_ALLOCATION, /* planned or being configured for a claim that is not bound yet */
+	VF_HOLD_CLAIM,	    /* a claim record names it (bound, releasing, external) */
+	VF_HOLD_UNDO,	    /* writing 0 failed once, or a record of it is still on disk */
+	VF_HOLD_RESET,	    /* an unclaimed configured VF that is being reset */
+};
+
+struct vf {
+	struct pci_addr address;
+	unsigned number;
+	bool usable;	   /* bound to the driver, with the attribute, and that read the last time */
+	bool listed;	   /* the inventory says vendor VFIO; `usable` also needs a good read */
+	bool known;	   /* type_id was read at least once since it appeared */
+	bool excluded;
+	bool quarantined;
+	char reason[INVENTORY_REASON_MAX]; /* why it is not usable */
+	char driver[32];
+	int vfio_group;
+	char vfio_device[24];
+
+	uint32_t type_id; /* as read or written last; 0: free */
+	uint32_t planned_type; /* with VF_HOLD_ALLOCATION: what will be written */
+	uint16_t placement_id; /* of the configured type; PLACEMENT_NONE: unknown */
+	struct placement_span span; /* where its vGPU is or is planned; size 0: unknown or none */
+	bool span_counted; /* the NVML answer in use was asked for after this span had been taken */
+	uint64_t changed_seq; /* node->seq when berth last wrote to it or finished writing */
+	unsigned busy;	      /* operations of ours under way on it */
+
+	enum vf_hold hold;
+	struct claim_entry *claim; /* with VF_HOLD_CLAIM */
+
+	bool adoptable;	   /* first start: could not be read then, adopted when found configured */
+	uint64_t unclaimed_since_usec; /* configured, unclaimed, same type, not open since; 0: is not so */
+	bool unclaimed_open; /* left alone because a process has it open */
+
+	bool list_known;   /* its creatable_vgpu_types was read */
+	uint64_t list[PROFILE_TYPES_MAX / 64]; /* over card->types */
+};
+
+struct card {
+	struct pci_addr address;
+	bool present;
+	bool has_vfs;	   /* vendor VFIO VFs were seen: it has a helper */
+	bool cordoned;
+	bool excluded;
+	uint32_t device_id;
+	int numa_node;
+	unsigned total_vfs;
+	char driver[32];
+	char name[96];
+	char reason[INVENTORY_REASON_MAX];
+
+	unsigned n_vfs;
+	struct vf vfs[INVENTORY_VFS_MAX];
+
+	struct card_client *client;
+	bool stuck;
+	bool read_once;	   /* the first read of all types has ended, well or badly */
+	bool reading;	   /* a CARD_OP_READ is out */
+	uint64_t read_seq; /* node->seq when it was sent */
+
+	/* Catalogue: this card's own types. */
+	struct profile_list types;
+	uint32_t max_instances[PROFILE_TYPES_MAX]; /* equal-size maximum, NVML; 0: unknown */
+	bool catalogue_complete;
+	bool catalogue_stored;
+
+	/* What NVML said last. The answer stays while a fallback is on, unused. */
+	enum nvml_reason fallback; /* NONE: placements come from `nvml` */
+	char fallback_text[NODE_TEXT_MAX];
+	struct nvml_card *nvml; /* owned */
+	enum nvml_mode mode;
+	uint16_t region; /* units of 1 GiB; 0: unknown */
+
+	uint64_t write_seq; /* raised when a write starts and when it ends */
+	uint64_t asked_write_seq; /* write_seq when the query under way was sent */
+	unsigned writes; /* under way */
+	bool drift_suspected;
+	bool drift;
+
+	bool listing;	    /* a CARD_OP_LIST is out */
+	bool list_again;
+	uint64_t list_seq;  /* node->seq when the lists in use were asked for; 0: never */
+	uint64_t listing_seq;
+	uint64_t listing_since_usec;
+
+	struct allocation *configuring; /* the one claim being written on this card */
+};
+
+struct claim_entry {
+	struct claim claim;
+	enum claim_problem problem;
+	struct release *release; /* under way */
+	unsigned idle_passes;	 /* reconcile passes with the holder gone and the VF not open */
+};
+
+/* A record that must leave the disk, and a VF that must read 0, before the VF is offered. */
+struct undo {
+	struct undo_record record;
+	bool stored;		       /* as an undo record */
+	char claim_name[CLAIM_NAME_MAX]; /* intent still on disk that has to go with it; "" none */
+	bool busy;
+	bool clean;		       /* VF reads 0: only the record is left */
+	uint64_t retry_usec;
+};
+
+enum node_stage { NODE_STARTING, NODE_READY, NODE_STOPPING };
+
+struct node {
+	sd_event *event;
+	struct config *config;
+	struct metrics *metrics;
+	struct http_events *events;
+	struct worker *scanner;
+	struct claim_store *store;
+	struct nvml_client *nvml;
+
+	enum node_stage stage;
+	uint64_t seq; /* orders what was asked and what was written; only ever raised */
+	char boot_id[CLAIM_BOOT_ID_MAX];
+
+	bool inventory_known;
+	enum inventory_framework framework;
+	struct inventory *inventory; /* the last scan, owned */
+	uint64_t fingerprint;
+	bool scanning, scan_again;
+
+	unsigned n_cards;
+	struct card *cards[INVENTORY_CARDS_MAX]; /* by address; owned */
+
+	unsigned n_claims, claims_cap;
+	struct claim_entry **claims; /* by name; owned */
+	unsigned n_undos, undos_cap;
+	struct undo **undos; /* owned */
+	unsigned n_allocations, allocations_cap;
+	struct allocation **allocations; /* by arrival; owned */
+
+	unsigned n_records;
+	struct card_record *records; /* of cards, as loaded from the store; owned */
+	bool store_taken; /* what the database says is in memory */
+	bool store_fresh; /* first start: what is configured is adopted */
+	bool adopting;	  /* that is being committed */
+	unsigned n_adoptable;
+	struct pci_addr *adoptable; /* VFs to adopt when they can be read; owned */
+	char store_reason[NODE_TEXT_MAX];
+
+	/* Sweep of placements (daemon/snapshot.c). */
+	bool sweep_busy, sweep_wanted, snapshot_loaded;
+	uint64_t sweep_seq;	   /* of the sweep under way */
+	uint64_t answered_seq;	   /* of the last one that ended */
+	uint64_t snapshot_usec;	   /* when the placements in use were asked for */
+	enum nvml_reason host_fallback;
+	char host_fallback_text[NODE_TEXT_MAX];
+	char driver_version[80];
+	unsigned driver_branch; /* 580; 0: unknown */
+
+	uint64_t revision; /* raised by node_changed() */
+	void (*changed)(struct node *n, void *userdata);
+	void *changed_userdata;
+	void (*ready)(struct node *n); /* the start has ended; may come again after a repaired database */
+
+	struct node_metrics *m;
+	sd_event_source *poll_timer, *reconcile_timer, *plan_timer, *defer;
+	struct reconcile *reconcile;
+};
+
+struct node *node_free(struct node *n);
+
+struct card *node_find_card(const struct node *n, struct pci_addr address);
+/* Also finds the card; NULL when no present card has that VF. */
+struct vf *node_find_vf(const struct node *n, struct pci_addr address, struct card **ret_card);
+struct claim_entry *node_find_claim(const struct node *n, const char *name);
+struct claim_entry *node_find_claim_by_vf(const struct node *n, struct pci_addr vf);
+
+/* Sorted insertion; the node owns the entry. -ENOMEM. */
+int node_add_claim(struct node *n, const struct claim *claim, struct claim_entry **ret) _must_check_;
+void node_remove_claim(struct node *n, struct claim_entry *entry);
+
+int node_add_undo(struct node *n, const struct undo_record *record, struct undo **ret) _must_check_;
+void node_remove_undo(struct node *n, struct undo *undo);
+struct undo *node_find_undo(const struct node *n, struct pci_addr vf);
+
+/* Sets hold and claim of every VF from claims, undos and allocations; after each inventory scan. */
+void node_relink(struct node *n);
+
+/* Something that GET shows has changed. */
+void node_changed(struct node *n);
+
+uint64_t node_next_seq(struct node *n);
+
+/* The store can be read and every rule about what is claimed is known. */
+bool node_is_ready(const struct node *n);
+/* "" when ready; else one sentence. */
+const char *node_not_ready_reason(const struct node *n);
+
+bool vf_is_free(const struct card *c, const struct vf *v);
+/* vf_is_free() and the card may be used: neither cordoned nor stuck, store ready. */
+bool node_vf_is_allocatable(const struct node *n, const struct card *c, const struct vf *v);
+bool card_is_usable(const struct card *c); /* present and not excluded */
+
+/* Reads current_vgpu_type of all VFs now (coalesced). */
+void node_read_card(struct node *n, struct card *c);
+void node_request_scan(struct node *n);

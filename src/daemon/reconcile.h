@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bringing records and hardware together: at start, every reconcile_interval, and soon after a failure.
+ *
+ * A pass rescans, retries undo records and releases, resets VFs that are configured but nobody's, drops
+ * claims of an earlier boot, releases claims whose holder is gone, and refreshes the placements. Unknown
+ * is never empty: what cannot be read is left alone.
+ */
+#pragma once
+
+#include "daemon/node.h"
+
+struct reconcile;
+
+int reconcile_start(struct node *n, struct error *err) _must_check_;
+struct reconcile *reconcile_free(struct reconcile *r);
+
+/* One pass now. */
+void reconcile_pass(struct node *n);
+
+/* A pass within a second or so; sooner failures make later passes rarer, up to 30 s. */
+void reconcile_soon(struct node *n);
+
+/* berth_reconcile_failures_total{stage} */
+void reconcile_count_failure(struct node *n, const char *stage);

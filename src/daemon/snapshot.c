@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/snapshot.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "daemon/allocate.h"
+#include "daemon/capacity.h"
+#include "daemon/cards.h"
+#include "daemon/catalogue.h"
+#include "daemon/node-metrics.h"
+#include "daemon/start.h"
+
+int64_t snapshot_age_ms(const struct node *n)
+{
+	if (n->snapshot_usec == 0)
+		return -1;
+	return (int64_t)((clock_now_usec() - n->snapshot_usec) / USEC_PER_MSEC);
+}
+
+bool snapshot_lists_are_newer(const struct card *c, uint64_t seq)
+{
+	return c->fallback == NVML_REASON_NONE || c->list_seq > seq;
+}
+
+/* --- Lists of cards in a fallback ----------------------------------------------------------- */
+
+static void request_lists(struct node *n, struct card *c);
+
+struct list_job {
+	struct node *n;
+	struct card *c;
+};
+
+static void lists_done(const struct card_reply *reply, void *userdata)
+{
+	struct list_job *job = userdata;
+	struct node *n = job->n;
+	struct card *c = job->c;
+	char text[PCI_ADDR_MAX];
+
+	free(job);
+	c->listing = false;
+	if (reply->result == 0) {
+		if (reply->bad_lines > 0)
+			log_warning("catalogue: %u lines do not parse, ignoring them card=%s: %s",
+				    reply->bad_lines, pci_addr_format(c->address, text), reply->text);
+		catalogue_take_lists(n, c, reply);
+		c->list_seq = c->listing_seq;
+	} else if (cards_is_gone(reply->result)) {
+		node_request_scan(n);
+	}
+	node_changed(n);
+	if (c->list_again)
+		request_lists(n, c);
+	allocate_plan(n);
+}
+
+static void request_lists(struct node *n, struct card *c)
+{
+	struct card_request request = { .op = CARD_OP_LIST };
+	struct list_job *job;
+
+	if (c->listing) {
+		c->list_again = true;
+		return;
+	}
+	c->list_again = false;
+	for (unsigned i = 0; i < c->n_vfs; i++)
+		if (c->vfs[i].listed && request.n_vfs < CARD_VFS_MAX)
+			request.vfs[request.n_vfs++] = c->vfs[i].address;
+	if (!c->client || request.n_vfs == 0)
+		return;
+	job = malloc(sizeof *job);
+	if (!job)
+		return;
+	*job = (struct list_job){ n, c };
+	c->listing_seq = node_next_seq(n);
+	c->listing_since_usec = clock_now_usec();
+	if (card_client_submit(c->client, &request, lists_done, job) < 0) {
+		free(job);
+		return;
+	}
+	c->listing = true;
+}
+
+/* --- Fallbacks ------------------------------------------------------------------------------ */
+
+static void publish_fallback(struct node *n, const char *gpu, enum nvml_reason reason, const char *text)
+{
+	json_t *data = json_pack("{s:s?,s:s?,s:s?}", "gpu", gpu, "reason", nvml_reason_name(reason), "detail",
+				 reason == NVML_REASON_NONE ? NULL : text);
+
+	if (data && http_events_publish(n->events, "fallback", data) < 0)
+		log_debug("events: a fallback event was not published, ignoring");
+}
+
+static void set_host_fallback(struct node *n, enum nvml_reason reason, const char *text)
+{
+	enum nvml_reason old = n->host_fallback;
+
+	if (old == reason && strcmp(n->host_fallback_text, reason ? text : "") == 0)
+		return;
+	n->host_fallback = reason;
+	str_copy_cut(n->host_fallback_text, sizeof n->host_fallback_text, reason ? text : "");
+	str_sanitize(n->host_fallback_text, strlen(n->host_fallback_text));
+	if (reason != NVML_REASON_NONE)
+		log_warning("nvml: not usable, the host falls back to the VFs' own lists reason=%s: %s",
+			    nvml_reason_name(reason), n->host_fallback_text);
+	else if (old != NVML_REASON_NONE)
+		log_info("nvml: usable again");
+	publish_fallback(n, NULL, reason, n->host_fallback_text);
+}
+
+/* `quiet` where the host's own line says it already. */
+static void set_card_fallback(struct node *n, struct card *c, enum nvml_reason reason, const char *text, bool quiet)
+{
+	bool same = c->fallback == reason && strcmp(c->fallback_text, reason ? text : "") == 0;
+	enum nvml_reason old = c->fallback;
+	char address[PCI_ADDR_MAX];
+
+	if (same)
+		return;
+	c->fallback = reason;
+	str_copy_cut(c->fallback_text, sizeof c->fallback_text, reason ? text : "");
+	str_sanitize(c->fallback_text, strlen(c->fallback_text));
+	if (reason == NVML_REASON_NONE)
+		for (unsigned i = 0; i < c->n_vfs; i++)
+			c->vfs[i].list_known = false;
+	if (quiet)
+		return;
+	pci_addr_format(c->address, address);
+	if (reason != NVML_REASON_NONE)
+		log_warning("nvml: card falls back to its VFs' own lists card=%s reason=%s: %s", address,
+			    nvml_reason_name(reason), c->fallback_text);
+	else if (old != NVML_REASON_NONE && n->host_fallback == NVML_REASON_NONE)
+		log_info("nvml: card's placements are used again card=%s", address);
+	publish_fallback(n, address, reason, c->fallback_text);
+}
+
+static void count_reasons(struct node *n, const struct nvml_answer *answer)
+{
+	bool occurred[NVML_REASON_ERROR + 1] = { false };
+
+	occurred[answer->reason] = true;
+	for (unsigned i = 0; i < answer->n_cards; i++)
+		occurred[answer->cards[i].reason] = true;
+	for (enum nvml_reason r = NVML_REASON_EQUAL_SIZE; r <= NVML_REASON_ERROR; r++)
+		if (occurred[r])
+			node_metrics_count_fallback(n, nvml_reason_name(r));
+}
+
+/* --- Drift: NVML against what the VFs say ---------------------------------------------------- */
+
+/* Every configured VF's span and every active instance is known, so free placements can be computed. */
+static bool known_spans(const struct card *c, struct placement_set *ret)
+{
+	*ret = (struct placement_set){ 0 };
+	for (unsigned i = 0; i < c->n_vfs; i++) {
+		const struct vf *v = &c->vfs[i];
+
+		if (v->listed && !v->known)
+			return false;
+		if (v->type_id == 0)
+			continue;
+		if (v->span.size == 0)
+			return false;
+		placement_set_add(ret, v->span);
+	}
+	for (unsigned i = 0; c->nvml->instances_known && i < c->nvml->n_instances; i++) {
+		const struct nvml_instance *in = &c->nvml->instances[i];
+
+		if (in->placement_id == PLACEMENT_NONE)
+			return false;
+		placement_set_add(ret, (struct placement_span){ in->placement_id, cards_type_size(c, in->type_id) });
+	}
+	return true;
+}
+
+static bool has_drift(const struct card *c, char *text, size_t size)
+{
+	struct placement_set taken;
+
+	if (!known_spans(c, &taken))
+		return false;
+	for (unsigned i = 0; i < c->nvml->n_types; i++) {
+		const struct placement_type *t = &c->nvml->types[i].placement;
+		uint64_t expected = placement_type_clear_of(t, &taken);
+
+		if (expected == t->creatable)
+			continue;
+		snprintf(text, size, "%s: NVML has %u free placements, the VFs leave %u",
+			 c->nvml->types[i].profile.name, placement_count(t->creatable), placement_count(expected));
+		return true;
+	}
+	return false;
+}
+
+/* What another program writes reaches the VFs' state up to a second later: one difference is only a
+ * suspicion, the same difference after a fresh read of the VFs is drift. */
+static void judge_drift(struct node *n, struct card *c)
+{
+	char text[NODE_TEXT_MAX] = "", address[PCI_ADDR_MAX];
+	bool overlapped = c->writes > 0 || c->write_seq != c->asked_write_seq;
+	bool drift;
+
+	if (overlapped || n->driver_branch < 570)
+		return;
+	pci_addr_format(c->address, address);
+	drift = has_drift(c, text, sizeof text);
+	if (!drift) {
+		if (c->drift)
+			log_notice("placements: NVML and the VFs agree again card=%s", address);
+		c->drift = c->drift_suspected = false;
+		return;
+	}
+	if (!c->drift_suspected) {
+		c->drift_suspected = true;
+		node_read_card(n, c);
+		n->sweep_wanted = true;
+		return;
+	}
+	node_metrics_count_drift(n);
+	if (!c->drift)
+		log_warning("placements: NVML and the VFs disagree, NVML counts card=%s: %s", address, text);
+	c->drift = true;
+}
+
+/* --- The answer ----------------------------------------------------------------------------- */
+
+static void mark_counted_spans(struct node *n, struct card *c)
+{
+	bool configured_counts = n->driver_branch == 0 || n->driver_branch >= 570;
+
+	for (unsigned i = 0; i < c->n_vfs; i++) {
+		struct vf *v = &c->vfs[i];
+
+		v->span_counted = configured_counts && v->type_id != 0 && v->busy == 0 &&
+				  v->changed_seq < n->sweep_seq;
+		cards_update_span(c, v);
+	}
+}
+
+static void apply_card(struct node *n, struct card *c, const struct nvml_card *answer)
+{
+	struct nvml_card *copy;
+
+	if (answer->name[0])
+		str_copy_cut(c->name, sizeof c->name, answer->name);
+	str_sanitize(c->name, strlen(c->name));
+	c->mode = answer->mode;
+	if (answer->region > 0)
+		c->region = answer->region;
+	catalogue_take_nvml(n, c, answer);
+	if (answer->reason != NVML_REASON_NONE) {
+		set_card_fallback(n, c, answer->reason, answer->text, false);
+		return;
+	}
+	copy = malloc(sizeof *copy);
+	if (!copy) {
+		set_card_fallback(n, c, NVML_REASON_ERROR, "out of memory", false);
+		return;
+	}
+	*copy = *answer;
+	free(c->nvml);
+	c->nvml = copy;
+	set_card_fallback(n, c, NVML_REASON_NONE, "", false);
+	mark_counted_spans(n, c);
+	judge_drift(n, c);
+}
+
+static void apply_answer(struct node *n, const struct nvml_answer *answer)
+{
+	count_reasons(n, answer);
+	if (answer->driver[0]) {
+		uint32_t branch = 0;
+
+		str_copy_cut(n->driver_version, sizeof n->driver_version, answer->driver);
+		str_sanitize(n->driver_version, strlen(n->driver_version));
+		if (str_to_u32_n(answer->driver, strcspn(answer->driver, "."), &branch) == 0)
+			n->driver_branch = branch;
+	}
+	set_host_fallback(n, answer->reason, answer->text);
+	if (answer->reason != NVML_REASON_NONE) {
+		for (unsigned i = 0; i < n->n_cards; i++) {
+			n->cards[i]->mode = NVML_MODE_UNKNOWN;
+			if (n->cards[i]->has_vfs)
+				set_card_fallback(n, n->cards[i], answer->reason, answer->text, true);
+		}
+	}
+	for (unsigned i = 0; i < answer->n_cards; i++) {
+		struct card *c = node_find_card(n, answer->cards[i].address);
+
+		if (c)
+			apply_card(n, c, &answer->cards[i]);
+	}
+	if (answer->reason == NVML_REASON_NONE)
+		n->snapshot_usec = answer->asked_usec;
+	node_metrics_observe_query(n, answer);
+}
+
+static void sweep_finished(struct node *n)
+{
+	n->sweep_busy = false;
+	n->answered_seq = n->sweep_seq;
+	for (unsigned i = 0; i < n->n_cards; i++)
+		if (n->cards[i]->fallback != NVML_REASON_NONE)
+			request_lists(n, n->cards[i]);
+	n->snapshot_loaded = true;
+	node_changed(n);
+	start_try_finish(n);
+	allocate_plan(n);
+	if (n->sweep_wanted)
+		snapshot_request(n);
+}
+
+static void sweep_answered(const struct nvml_answer *answer, void *userdata)
+{
+	struct node *n = userdata;
+
+	apply_answer(n, answer);
+	sweep_finished(n);
+}
+
+static bool wants_query(const struct card *c)
+{
+	return c->present && c->has_vfs && c->n_vfs > 0;
+}
+
+static int start_sweep(sd_event_source *source, void *userdata)
+{
+	struct node *n = userdata;
+	struct pci_addr cards[NVML_CARDS_MAX];
+	unsigned count = 0;
+
+	(void)source;
+	if (n->sweep_busy || !n->inventory_known)
+		return 0; /* asked for again when that has ended */
+	n->sweep_wanted = false;
+	n->sweep_busy = true;
+	n->sweep_seq = node_next_seq(n);
+	for (unsigned i = 0; i < n->n_cards && count < NVML_CARDS_MAX; i++) {
+		struct card *c = n->cards[i];
+
+		if (!wants_query(c))
+			continue;
+		c->asked_write_seq = c->writes > 0 ? UINT64_MAX : c->write_seq;
+		cards[count++] = c->address;
+	}
+	if (count == 0 || nvml_client_query(n->nvml, cards, count, sweep_answered, n) < 0)
+		sweep_finished(n);
+	return 0;
+}
+
+void snapshot_request(struct node *n)
+{
+	n->sweep_wanted = true;
+	if (n->sweep_busy)
+		return;
+	/* Once per turn of the loop: claims that came in together share the query. */
+	if (sd_event_source_set_enabled(n->defer, SD_EVENT_ONESHOT) < 0)
+		log_error("snapshot: refresh cannot be started");
+}
+
+int snapshot_start(struct node *n, struct error *err)
+{
+	int r;
+
+	r = sd_event_add_defer(n->event, &n->defer, start_sweep, n);
+	if (r < 0)
+		return error_set_errno(err, r, "refresh source");
+	/* After everything that came in with the same turn. */
+	r = sd_event_source_set_priority(n->defer, SD_EVENT_PRIORITY_NORMAL + 10);
+	if (r >= 0)
+		r = sd_event_source_set_enabled(n->defer, SD_EVENT_OFF);
+	if (r < 0)
+		return error_set_errno(err, r, "refresh source");
+	return 0;
+}
