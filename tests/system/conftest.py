@@ -5,17 +5,20 @@ Programs come from BERTH_BIN, else from build/bin. Each test has its own simulat
 nothing may be mounted below its folder and none of its processes may be left.
 """
 import errno
+import http.client
 import json
 import os
 import pathlib
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
 
 import pytest
+import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("BERTH_BIN", ROOT / "build" / "bin"))
@@ -127,6 +130,194 @@ class Sim:
         return status
 
 
+class Answer:
+    """What berthd answered: status, headers, and the body as bytes and, where it is, as JSON."""
+
+    def __init__(self, status, headers, body):
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def code(self):
+        """`code` of a problem answer."""
+        return self.json["code"]
+
+    def __repr__(self):
+        return f"Answer({self.status}, {self.body[:400]!r})"
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """http.client over a Unix socket."""
+
+    def __init__(self, path, timeout=20):
+        super().__init__("localhost", timeout=timeout)
+        self.path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+def request_over(connection, method, path, body=None):
+    """One request on an open connection."""
+    data = None if body is None else json.dumps(body)
+    headers = {} if data is None else {"Content-Type": "application/json"}
+    connection.request(method, path, data, headers)
+    answer = connection.getresponse()
+    return Answer(answer.status, dict(answer.getheaders()), answer.read())
+
+
+def parse_metrics(text):
+    """{'name{label="x"}': value} of a Prometheus text."""
+    rows = (line.rsplit(" ", 1) for line in text.splitlines() if line and line[0] != "#")
+    return {name: float(value) for name, value in rows}
+
+
+class Daemon:
+    """berthd on a simulated host. `settings` go over the simulator's yaml: {"gpu": {"exclude": []}}."""
+
+    def __init__(self, sim, settings=None, env=None, fault=None, ready=True):
+        self.sim = sim
+        self.config = sim.root / "daemon.yaml"
+        self.log_path = sim.root / "berthd.log"
+        self.settings = yaml.safe_load(sim.config.read_text())
+        self.process = None
+        self.configure(settings or {})
+        self.start(env=env, fault=fault, ready=ready)
+
+    @property
+    def socket(self):
+        return self.settings["socket"]
+
+    @property
+    def data_dir(self):
+        return pathlib.Path(self.settings["data_dir"])
+
+    def configure(self, settings):
+        """Merges settings into those for the next start."""
+        for key, value in settings.items():
+            if isinstance(value, dict):
+                self.settings.setdefault(key, {}).update(value)
+            else:
+                self.settings[key] = value
+        self.config.write_text(yaml.safe_dump(self.settings))
+
+    def start(self, env=None, fault=None, ready=True):
+        """fault: a fault point, "NAME" or "NAME:N". ready=False: only until the socket answers;
+        ready=None: does not wait."""
+        variables = {**os.environ, **(env or {})}
+        if fault:
+            variables["BERTH_FAULT"] = fault
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen([BIN / "berthd", "--config", str(self.config)],
+                                            stdout=log, stderr=log, env=variables)
+        if ready is not None:
+            self.wait_answering()
+        if ready:
+            self.wait_ready()
+
+    def wait_answering(self):
+        def answers():
+            if self.process.poll() is not None:
+                pytest.fail(f"berthd ended with {self.process.returncode}:\n{self.log()}")
+            return self.try_request("GET", "/healthz")
+
+        wait_for(answers, "berthd to answer")
+
+    def wait_ready(self, seconds=20):
+        def ready():
+            if self.process.poll() is not None:
+                pytest.fail(f"berthd ended with {self.process.returncode}:\n{self.log()}")
+            answer = self.try_request("GET", "/readyz")
+            return answer and answer.status == 200
+
+        wait_for(ready, "/readyz", seconds)
+
+    def connect(self, timeout=20):
+        return UnixConnection(self.socket, timeout)
+
+    def request(self, method, path, body=None, timeout=20):
+        connection = self.connect(timeout)
+        try:
+            return request_over(connection, method, path, body)
+        finally:
+            connection.close()
+
+    def try_request(self, method, path, body=None, timeout=20):
+        """None where the daemon is not there, or dies before it has answered."""
+        try:
+            return self.request(method, path, body, timeout)
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def get(self, path):
+        """The JSON of a GET that has to succeed."""
+        answer = self.request("GET", path)
+        assert answer.status == 200, answer
+        return answer.json
+
+    def claim(self, name, profile="L40S-4Q", timeout=30, **fields):
+        return self.request("PUT", f"/claims/{name}", {"profile": profile, **fields}, timeout)
+
+    def release(self, name, timeout=30):
+        return self.request("DELETE", f"/claims/{name}", timeout=timeout)
+
+    def claims(self):
+        """{name: claim}"""
+        return {c["name"]: c for c in self.get("/claims")["claims"]}
+
+    def vfs(self):
+        """{address: VF}"""
+        return {v["address"]: v for v in self.get("/vfs")["vfs"]}
+
+    def resources(self):
+        return self.get("/resources")["gpu"]
+
+    def available(self):
+        """{profile: available}, names as in requests (without "NVIDIA ")."""
+        return {p["name"].removeprefix("NVIDIA "): p["available"]
+                for p in self.resources()["profiles"]}
+
+    def metrics(self):
+        answer = self.request("GET", "/metrics")
+        assert answer.status == 200
+        return parse_metrics(answer.body.decode())
+
+    def metric(self, name):
+        """0.0 for a series that is not there (yet)."""
+        return self.metrics().get(name, 0.0)
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def kill(self):
+        """kill -9, as by the OOM killer; helpers notice it and end by themselves."""
+        self.process.kill()
+        self.process.wait(timeout=10)
+
+    def wait_dead(self, seconds=10):
+        """Until it died at its fault point."""
+        assert self.process.wait(timeout=seconds) == -signal.SIGKILL, self.log()
+
+    def stop(self):
+        """SIGTERM; gives the exit status."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(timeout=20)
+
+    def restart(self, settings=None, kill=False, **options):
+        if self.process.poll() is None:
+            self.kill() if kill else self.stop()
+        self.configure(settings or {})
+        self.start(**options)
+
+
 def mounts_below(root):
     lines = pathlib.Path("/proc/self/mounts").read_text().splitlines()
     return [line for line in lines if line.split()[1].startswith(f"{root}/")]
@@ -178,3 +369,29 @@ def start_sim(work):
 def sim(start_sim):
     """Two L40S in mixed-size mode, without NVML latency."""
     return start_sim("--nvml-latency", 0)
+
+
+@pytest.fixture
+def start_daemon(start_sim):
+    """start_daemon(sim, settings, ...) gives a running Daemon; all are stopped, before the simulators."""
+    started = []
+
+    def start(sim, settings=None, **options):
+        daemon = Daemon(sim, settings, **options)
+        started.append(daemon)
+        return daemon
+
+    yield start
+    for daemon in started:
+        try:
+            status = daemon.stop()
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            raise
+        assert status in (0, -signal.SIGKILL), f"berthd ended with {status}:\n{daemon.log()}"
+
+
+@pytest.fixture
+def daemon(sim, start_daemon):
+    """berthd with the simulator's own settings on the default host."""
+    return start_daemon(sim)
