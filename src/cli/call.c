@@ -34,10 +34,8 @@ static void print_reasons(const json_t *problem)
 	const char *key;
 	size_t i;
 
-	json_object_foreach((json_t *)problem, key, member)
-	{
-		json_array_foreach(member, i, row)
-		{
+	json_object_foreach((json_t *)problem, key, member) {
+		json_array_foreach(member, i, row) {
 			char card[CLI_FIELD_SIZE], reason[CLI_FIELD_SIZE];
 			bool has_gpu = cli_field_is_set(row, "gpu");
 

@@ -36,7 +36,8 @@ static int print_claims(struct buf *out, const json_t *claims)
 		return 0;
 	}
 	table_init(&t, heads, ARRAY_SIZE(heads));
-	json_array_foreach(claims, i, claim) add_claim(&t, claim);
+	json_array_foreach(claims, i, claim)
+		add_claim(&t, claim);
 	return table_render(&t, out);
 }
 

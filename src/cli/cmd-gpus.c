@@ -39,8 +39,7 @@ static int print_gpus(struct buf *out, const json_t *gpus)
 		return 0;
 	}
 	table_init(&t, heads, ARRAY_SIZE(heads));
-	json_array_foreach(gpus, i, gpu)
-	{
+	json_array_foreach(gpus, i, gpu) {
 		const json_t *slots = json_object_get(gpu, "slots");
 
 		for (size_t k = 0; k < ARRAY_SIZE(plain); k++)

@@ -47,8 +47,7 @@ static void fill_strip(const json_t *gpu, struct map_strip *strip)
 
 	strip->region = region > 0 && region <= MAP_UNITS_MAX ? (unsigned)region : 0;
 	strip->n_blocks = 0;
-	json_array_foreach(cli_field_array(gpu, "placed"), i, placed)
-	{
+	json_array_foreach(cli_field_array(gpu, "placed"), i, placed) {
 		struct map_block *b = &strip->blocks[strip->n_blocks];
 		char profile[CLI_FIELD_SIZE], claim[CLI_FIELD_SIZE], label[2 * CLI_FIELD_SIZE];
 
@@ -106,9 +105,10 @@ static const json_t *find_placed(const json_t *gpu, const struct map_block *b)
 	const json_t *placed;
 	size_t i;
 
-	json_array_foreach(cli_field_array(gpu, "placed"), i,
-			   placed) if (cli_field_int(placed, "id", -1) == b->id &&
-				       cli_field_int(placed, "size", 0) == b->size) return placed;
+	json_array_foreach(cli_field_array(gpu, "placed"), i, placed)
+		if (cli_field_int(placed, "id", -1) == b->id &&
+		    cli_field_int(placed, "size", 0) == b->size)
+			return placed;
 	return NULL;
 }
 
@@ -145,9 +145,9 @@ static int add_legend(struct buf *out, const json_t *gpu, const struct map_strip
 			return -1;
 		add_legend_row(&t, key, units.data, find_placed(gpu, &strip->blocks[i]));
 	}
-	json_array_foreach(cli_field_array(gpu, "placed"), i,
-			   placed) if (!is_placed(placed, strip->region, &b))
-		add_legend_row(&t, "", "?", placed);
+	json_array_foreach(cli_field_array(gpu, "placed"), i, placed)
+		if (!is_placed(placed, strip->region, &b))
+			add_legend_row(&t, "", "?", placed);
 	return table_render(&t, out);
 }
 
@@ -161,8 +161,7 @@ static void add_room(struct buf *out, const json_t *gpu, unsigned columns)
 	size_t i;
 
 	buf_add_str(out, head);
-	json_array_foreach(cli_field_array(gpu, "profiles"), i, profile)
-	{
+	json_array_foreach(cli_field_array(gpu, "profiles"), i, profile) {
 		json_int_t n = cli_field_int(profile, "available", 0);
 		char name[CLI_FIELD_SIZE], text[CLI_FIELD_SIZE + 32];
 		int len;
@@ -225,8 +224,7 @@ static int run_map(struct cli *cli, int argc, char **argv)
 	gpus = cli_field_array(reply.json, "gpus");
 	if (json_array_size(gpus) == 0)
 		return cli_print("there are no vGPU cards on this host\n");
-	json_array_foreach(gpus, i, gpu)
-	{
+	json_array_foreach(gpus, i, gpu) {
 		if (i > 0)
 			buf_add_char(&out, '\n');
 		if (add_gpu(&out, gpu, &terminal) < 0)

@@ -65,8 +65,7 @@ static int print_profiles(struct buf *out, const json_t *profiles)
 	if (json_array_size(profiles) == 0)
 		return 0;
 	table_init(&t, heads, ARRAY_SIZE(heads));
-	json_array_foreach(profiles, i, row)
-	{
+	json_array_foreach(profiles, i, row) {
 		table_add(&t, cli_field(row, "name", name, sizeof(name)));
 		table_addf(&t, "%s MB", cli_field(row, "framebuffer_mb", memory, sizeof(memory)));
 		table_add(&t, cli_field(row, "available", available, sizeof(available)));
@@ -86,8 +85,7 @@ static int print_devices(struct buf *out, const json_t *devices)
 	if (json_array_size(devices) == 0)
 		return 0;
 	table_init(&t, heads, ARRAY_SIZE(heads));
-	json_array_foreach(devices, i, row)
-	{
+	json_array_foreach(devices, i, row) {
 		table_add(&t, cli_field(row, "address", text, sizeof(text)));
 		table_add(&t, cli_field(row, "name", text, sizeof(text)));
 		table_add(&t, cli_field(row, "available", text, sizeof(text)));

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/macro.h"
 
-#define HTTP_CLIENT_BODY_MAX (16 * 1024 * 1024)
+#define HTTP_CLIENT_BODY_MAX ((size_t)16 * 1024 * 1024)
 
 struct http_answer {
 	int status;

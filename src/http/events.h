@@ -17,7 +17,7 @@
 
 #define HTTP_EVENTS_CLIENTS_MAX 64
 #define HTTP_EVENTS_RING_EVENTS 256
-#define HTTP_EVENTS_RING_BYTES	(1024 * 1024)
+#define HTTP_EVENTS_RING_BYTES	((size_t)1024 * 1024)
 
 struct http_events;
 

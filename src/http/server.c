@@ -362,8 +362,8 @@ static void set_defaults(struct http_server_config *c)
 							  : 5 * USEC_PER_SEC;
 	c->idle_timeout_usec = c->idle_timeout_usec ? c->idle_timeout_usec : 15 * USEC_PER_SEC;
 	c->reply_timeout_usec = c->reply_timeout_usec ? c->reply_timeout_usec : 30 * USEC_PER_SEC;
-	c->header_limit = c->header_limit ? c->header_limit : 16 * 1024;
-	c->body_limit = c->body_limit ? c->body_limit : 64 * 1024;
+	c->header_limit = c->header_limit ? c->header_limit : (size_t)16 * 1024;
+	c->body_limit = c->body_limit ? c->body_limit : (size_t)64 * 1024;
 }
 
 static int server_start(struct http_server *server, struct error *err)
