@@ -64,8 +64,7 @@ static void handle_echo(struct http_request *req, void *userdata _unused_)
 			json_pack("{s:s, s:s, s:s?, s:o*, s:b, s:b, s:i, s:i}", "method",
 				  http_request_method(req), "name", http_request_param(req, "name"),
 				  "a", a, "body", body, "tcp", http_request_is_tcp(req), "has_peer",
-				  has_peer, "uid", (int)peer.uid, "pid",
-				  (int)peer.pid));
+				  has_peer, "uid", (int)peer.uid, "pid", (int)peer.pid));
 }
 
 static void forget(struct test *t, struct http_request *req)
