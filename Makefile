@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. Meson does the work below it; all programs land in build/bin/.
+#
+#   make          build everything                 make demo    the main job on a simulated host
+#   make check    all tests, with the counts       make bench   speed, as ratios
+#   make lint     format and analyzers             make fuzz    20 s of each fuzz target (FUZZ_SECONDS=)
+#   make soak     kill -9 at random, 1,000 rounds  make install DESTDIR= PREFIX=
+
+BUILD ?= build
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 20
+SOAK_ROUNDS ?= 1000
+PYTHON ?= /usr/bin/python3
+# Some machines set CC to something else; gcc is the first compiler here, clang the second.
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+export CC
+
+.PHONY: build demo check bench soak fuzz lint format install clean deps
+build: deps $(BUILD)/build.ninja
+	@ninja -C $(BUILD)
+
+deps:
+	@tools/install-deps.sh
+
+$(BUILD)/build.ninja:
+	@meson setup --prefix $(PREFIX) $(BUILD) >/dev/null
+
+demo: build
+	@tools/demo.sh $(BUILD)/bin
+
+check: deps
+	@$(PYTHON) tests/check.py
+
+bench: build
+	@$(PYTHON) bench/run.py --build $(BUILD) --out $(BUILD)/bench/bench.json
+
+soak: build
+	@$(PYTHON) tests/soak/soak.py --build $(BUILD) --rounds $(SOAK_ROUNDS)
+
+fuzz: deps
+	@$(PYTHON) tests/check.py --fuzz $(FUZZ_SECONDS)
+
+lint: build
+	@$(PYTHON) tests/lint.py --build $(BUILD)
+
+format:
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+install: build
+	@meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
+
+clean:
+	rm -rf build build-*
