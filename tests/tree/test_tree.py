@@ -19,7 +19,7 @@ LAYERS = {
     'nvml': {'base', 'model', 'nvml'},
     'store': {'base', 'model', 'store'},
     'client': {'base', 'model', 'client'},
-    'helper': {'base', 'model', 'host', 'nvml'},
+    'helper': {'base', 'model', 'host', 'nvml', 'helper'},
     'http': {'base', 'model', 'host', 'nvml', 'store', 'http', 'daemon'},
     'daemon': {'base', 'model', 'host', 'nvml', 'store', 'http', 'daemon'},
     'cli': {'base', 'model', 'client', 'cli'},
