@@ -283,42 +283,47 @@ static int on_revert(sd_event_source *source _unused_, uint64_t usec _unused_, v
 	return 0;
 }
 
-static int plan_revert(struct simfault *s, const struct key *key, struct sim_card *card,
-		       struct sim_vf *vf, uint64_t for_usec)
+/* Takes back the ends planned by earlier commands for this place and for all below it. Returns the
+ * value that was to come back here: it outlives a command with an end of its own. */
+static int64_t drop_reverts(struct simfault *s, const struct key *key, const struct sim_card *card,
+			    const struct sim_vf *vf)
+{
+	int64_t former = present_value(s, key, card, vf);
+
+	for (size_t i = 0; i < SIMFAULT_REVERTS_MAX; i++) {
+		struct revert *r = &s->reverts[i];
+		bool same = r->card == card && r->vf == vf;
+		bool below = !vf && (!card || r->card == card || (r->vf && r->vf->card == card));
+
+		if (!r->used || r->key != key || (!same && !below))
+			continue;
+		if (same)
+			former = r->value;
+		r->timer = sd_event_source_disable_unref(r->timer);
+		r->used = false;
+	}
+	return former;
+}
+
+static int plan_revert(struct simfault *s, const struct revert *plan, uint64_t for_usec)
 {
 	for (size_t i = 0; i < SIMFAULT_REVERTS_MAX; i++) {
 		struct revert *r = &s->reverts[i];
 
 		if (r->used)
 			continue;
-		*r = (struct revert){
-			.owner = s, .used = true, .key = key, .card = card, .vf = vf
-		};
-		r->value = present_value(s, key, card, vf);
+		*r = *plan;
 		return sd_event_add_time_relative(s->event, &r->timer, CLOCK_MONOTONIC, for_usec, 1,
 						  on_revert, r);
 	}
 	return -ENOSPC;
 }
 
-/* A later command for the same place makes an earlier --for void. */
-static void drop_reverts(struct simfault *s, const struct key *key, const struct sim_card *card,
-			 const struct sim_vf *vf)
-{
-	for (size_t i = 0; i < SIMFAULT_REVERTS_MAX; i++) {
-		struct revert *r = &s->reverts[i];
-
-		if (!r->used || r->key != key || r->card != card || r->vf != vf)
-			continue;
-		r->timer = sd_event_source_disable_unref(r->timer);
-		r->used = false;
-	}
-}
-
 int simfault_set(struct simfault *s, const char *name, const char *value, struct sim_card *card,
 		 struct sim_vf *vf, uint64_t for_usec, struct error *err)
 {
 	const struct key *key = find_key(name);
+	struct revert plan = { .owner = s, .used = true, .key = key, .card = card, .vf = vf };
 	int64_t parsed = 0;
 	int r;
 
@@ -329,9 +334,9 @@ int simfault_set(struct simfault *s, const char *name, const char *value, struct
 	r = parse_value(key, value, &parsed);
 	if (r < 0)
 		return error_set(err, EINVAL, "'%s' is no value of %s", value, name);
-	drop_reverts(s, key, card, vf);
+	plan.value = drop_reverts(s, key, card, vf);
 	if (for_usec > 0) {
-		r = plan_revert(s, key, card, vf, for_usec);
+		r = plan_revert(s, &plan, for_usec);
 		if (r < 0)
 			return error_set_errno(err, r, "too many values with an end");
 	}

@@ -174,13 +174,20 @@ def test_for_seconds(sim):
     sim.ctl("set", "sysfs.read_errno", "EACCES", "--for", "0.2")
     assert errno_of(sim.read, VF, "current_vgpu_type") == "EACCES"
     wait_for(lambda: errno_of(sim.read, VF, "current_vgpu_type") == "EIO")
-    # A later command makes the earlier end void.
+    # Two ends that overlap: what was before the first comes back.
+    for _ in range(2):
+        sim.ctl("set", "sysfs.read_errno", "EACCES", "--for", "0.1")
+    wait_for(lambda: errno_of(sim.read, VF, "current_vgpu_type") == "EIO")
+    # A later command makes the earlier end void, also that of a narrower place.
+    sim.ctl("set", "sysfs.release_errno", "EBUSY", "--vf", VF, "--for", "0.05")
+    sim.ctl("set", "sysfs.release_errno", "EROFS")
     sim.ctl("set", "sysfs.read_hang", 1, "--vf", VF2, "--for", "0.2")
     sim.ctl("set", "sysfs.read_hang", 0, "--vf", VF2)
     sim.ctl("set", "sysfs.read_errno", 0)
     sim.ctl("set", "sysfs.write_hang", 1, "--vf", VF, "--for=0.2")
     sim.write(VF, "current_vgpu_type", L40S_4Q)
     assert sim.vf(VF)["type"] == L40S_4Q
+    assert errno_of(sim.write, VF, "current_vgpu_type", 0) == "EROFS"
 
 
 def test_ghost(sim):
