@@ -10,6 +10,7 @@
 #include "daemon/node-metrics.h"
 #include "daemon/snapshot.h"
 #include "model/outcome.h"
+#include "openapi.h"
 
 __asm__(".section .rodata\n"
 	".global api_openapi_text\n"

@@ -20,6 +20,8 @@ import time
 import pytest
 import yaml
 
+import openapi
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("BERTH_BIN", ROOT / "build" / "bin"))
 
@@ -170,7 +172,9 @@ def request_over(connection, method, path, body=None):
     headers = {} if data is None else {"Content-Type": "application/json"}
     connection.request(method, path, data, headers)
     answer = connection.getresponse()
-    return Answer(answer.status, dict(answer.getheaders()), answer.read())
+    body = answer.read()
+    openapi.check(method, path, answer.status, answer.getheader("Content-Type"), body)
+    return Answer(answer.status, dict(answer.getheaders()), body)
 
 
 def parse_metrics(text):
@@ -316,6 +320,37 @@ class Daemon:
             self.kill() if kill else self.stop()
         self.configure(settings or {})
         self.start(**options)
+
+
+def typed_vfs(sim):
+    """{address: type} of the VFs that have one, as the driver knows it."""
+    return {v["address"]: v["type"] for c in sim.state()["cards"] for v in c["vfs"] if v["type"]}
+
+
+def settled(sim, daemon, seconds=10):
+    """Waits until everything configured is somebody's and nothing is on its way."""
+    def ends():
+        if any(c["state"] == "releasing" for c in daemon.claims().values()):
+            return False
+        busy = {"claiming", "undoing", "resetting", "unclaimed", "unknown"}
+        return (set(typed_vfs(sim)) == {c["vf"] for c in daemon.claims().values()} and
+                not busy & {v["state"] for v in daemon.vfs().values()})
+
+    wait_for(ends, "the host to settle", seconds)
+
+
+def check_host(sim, daemon, acknowledged=None, released=()):
+    """Every typed VF has exactly one claim, every acknowledged claim ({name: vf}) is there, no
+    acknowledged release is. Gives the claims."""
+    claims = daemon.claims()
+    owners = [c["vf"] for c in claims.values()]
+    assert len(owners) == len(set(owners)), "a VF has two claims"
+    assert set(typed_vfs(sim)) == set(owners)
+    for name, vf in (acknowledged or {}).items():
+        assert name in claims, f"{name} was acknowledged and is lost"
+        assert (claims[name]["vf"], claims[name]["problem"]) == (vf, None)
+    assert not set(released) & set(claims), "a released claim is back"
+    return claims
 
 
 def mounts_below(root):
