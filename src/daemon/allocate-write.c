@@ -333,7 +333,8 @@ static void configure(struct allocation *a)
 	if (card_client_submit(c->client, &request, configured, a) < 0) {
 		c->configuring = NULL;
 		cards_write_end(a->node, c, a->claim.vf);
-		allocation_drop(a, -E_DRIVER_STUCK, card_client_reason(c->client));
+		/* Nothing was written: where the card hangs another one may do. */
+		allocation_drop(a, c->stuck ? 0 : -E_DRIVER_STUCK, card_client_reason(c->client));
 	}
 }
 
