@@ -10,14 +10,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/str.h"
+
 int http_open(struct http *h, const char *socket_path)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int r;
+	int r = str_copy(address.sun_path, sizeof address.sun_path, socket_path);
 
-	if (strlen(socket_path) >= sizeof address.sun_path)
-		return -ENAMETOOLONG;
-	strcpy(address.sun_path, socket_path);
+	if (r < 0)
+		return r;
 	h->len = 0;
 	h->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (h->fd < 0)
