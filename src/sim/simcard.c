@@ -40,12 +40,14 @@ static int parse_address(const char *s, uint32_t ret[4])
 	unsigned v[4] = { 0 };
 	int end = 0;
 
-	if (sscanf(s, "%x:%x:%x.%x%n", &v[0], &v[1], &v[2], &v[3], &end) != 4 || s[end] != '\0') {
+	/* The widths leave no room for a number that does not fit. NOLINTBEGIN(cert-err34-c) */
+	if (sscanf(s, "%8x:%2x:%2x.%1x%n", &v[0], &v[1], &v[2], &v[3], &end) != 4 || s[end] != '\0') {
 		v[0] = 0;
 		end = 0;
-		if (sscanf(s, "%x:%x.%x%n", &v[1], &v[2], &v[3], &end) != 3 || s[end] != '\0')
+		if (sscanf(s, "%2x:%2x.%1x%n", &v[1], &v[2], &v[3], &end) != 3 || s[end] != '\0')
 			return -EINVAL;
 	}
+	/* NOLINTEND(cert-err34-c) */
 	if (v[1] > 0xff || v[2] > 0x1f || v[3] > 7)
 		return -EINVAL;
 	for (int i = 0; i < 4; i++)
@@ -119,12 +121,30 @@ static int setup_address(struct sim_card *card, const struct sim_config *config,
 	return 0;
 }
 
+static int setup_numa_node(struct sim_card *card, const struct sim_config *config, struct error *err)
+{
+	char text[16];
+	uint32_t node;
+
+	card->numa_node = card->index < (config->cards + 1) / 2 ? 0 : 1;
+	if (!config->numa || !list_entry(config->numa, card->index, text, sizeof(text)))
+		return 0;
+	if (strcmp(text, "-1") == 0) {
+		card->numa_node = -1;
+		return 0;
+	}
+	if (str_to_u32(text, &node) < 0 || node > INT32_MAX)
+		return error_set(err, EINVAL, "'%s' is no NUMA node", text);
+	card->numa_node = (int)node;
+	return 0;
+}
+
 static int setup_card(struct sim *sim, uint32_t index, const struct sim_config *config,
 		      const struct sim_model *model, uint32_t *next_group, uint32_t *next_vfio,
 		      struct error *err)
 {
 	struct sim_card *card = &sim->cards[index];
-	char node[16], uuid[SIM_UUID_MAX];
+	char uuid[SIM_UUID_MAX];
 	uint32_t routing_id;
 	int r;
 
@@ -134,12 +154,11 @@ static int setup_card(struct sim *sim, uint32_t index, const struct sim_config *
 	card->present = true;
 	card->total_vfs = config->vfs ? config->vfs : model->vfs;
 	card->group = (*next_group)++;
-	card->numa_node = index < (config->cards + 1) / 2 ? 0 : 1;
-	if (config->numa && list_entry(config->numa, index, node, sizeof(node)))
-		card->numa_node = atoi(node);
 	sim_uuid(uuid);
 	snprintf(card->uuid, sizeof(card->uuid), "GPU-%s", uuid);
 	r = setup_address(card, config, err);
+	if (r == 0)
+		r = setup_numa_node(card, config, err);
 	if (r < 0)
 		return r;
 	routing_id = (card->bus << 8 | card->device << 3) + model->vf_offset;

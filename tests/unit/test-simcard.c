@@ -496,6 +496,7 @@ static void test_addresses(void **state _unused_)
 				     .sriov = true,
 				     .addresses = "0001:41:00.0,10000:C1:1f.0",
 				     .numa = "1,-1" };
+	static const char *const no_nodes[] = { "x", "0x1", "", "0,-2", "0,4294967296" };
 	struct error err = ERROR_INIT;
 	struct sim *sim = NULL;
 
@@ -516,6 +517,11 @@ static void test_addresses(void **state _unused_)
 	config.addresses = "0000:41:00.0";
 	assert_int_equal(sim_new(&config, &sim, &err), -EINVAL);
 	config.addresses = NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(no_nodes); i++) {
+		config.numa = no_nodes[i];
+		assert_int_equal(sim_new(&config, &sim, &err), -EINVAL);
+	}
+	config.numa = NULL;
 	config.mode = SIM_MODE_MIG;
 	assert_int_equal(sim_new(&config, &sim, &err), -EINVAL);
 	config.mode = SIM_MODE_MIXED;
