@@ -109,7 +109,7 @@ static int sync_folder_of(const char *path)
 		return -ENOMEM;
 	slash = strrchr(folder, '/');
 	if (!slash)
-		strcpy(folder, ".");
+		memcpy(folder, ".", sizeof ".");
 	else
 		slash[slash == folder ? 1 : 0] = '\0';
 	fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

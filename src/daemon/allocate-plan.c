@@ -306,7 +306,7 @@ static unsigned quarantined_vfs(const struct card *c)
 int allocation_choose(struct allocation *a, char detail[static NODE_TEXT_MAX],
 		      struct allocation_refusal *refusals, unsigned *ret_n_refusals)
 {
-	enum obstacle obstacles[INVENTORY_CARDS_MAX];
+	enum obstacle obstacles[INVENTORY_CARDS_MAX] = { 0 };
 	struct policy_card candidates[INVENTORY_CARDS_MAX];
 	struct card *cards[INVENTORY_CARDS_MAX];
 	const struct profile *profiles[INVENTORY_CARDS_MAX];

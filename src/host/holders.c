@@ -282,7 +282,7 @@ static bool have_ptrace_capability(void)
 static int open_proc(struct scan *s, const char *proc_root, int canary_fd, struct error *err)
 {
 	char self[32];
-	uint32_t pid;
+	uint32_t pid = 0;
 	int r;
 
 	s->proc_fd = open(proc_root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -334,7 +334,7 @@ int holders_scan(const struct holders_roots *roots, int canary_fd, struct holder
 		vfs[i].open = CARD_OPEN_UNKNOWN;
 		vfs[i].holder[0] = '\0';
 	}
-	nodes = calloc(MAX(n_vfs, 1U) * 2, sizeof *nodes);
+	nodes = calloc((size_t)MAX(n_vfs, 1U) * 2, sizeof *nodes);
 	undecided = calloc(MAX(n_vfs, 1U), sizeof *undecided);
 	if (!nodes || !undecided)
 		return error_set_errno(err, ENOMEM, "open-handle scan");

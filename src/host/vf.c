@@ -198,7 +198,7 @@ int vf_reader_read(struct vf_reader *r, const char *sysfs_root, struct pci_addr 
 {
 	uint16_t placement = PLACEMENT_NONE;
 	char text[ATTR_MAX];
-	uint32_t type;
+	uint32_t type = 0;
 	int e;
 
 	/* Whatever a kept descriptor fails with, a fresh one decides. */

@@ -431,6 +431,7 @@ static void let_go_of_all(struct http_server *server)
 	for (unsigned i = 0; i < server->n_conns; i++) {
 		struct http_conn *conn = server->conns[i];
 
+		/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): n_conns counts those set. */
 		if (conn->req && !conn->req->replied) {
 			conn->req->on_hangup = NULL;
 			conn->req->gone = true;

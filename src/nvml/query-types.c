@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -258,6 +259,7 @@ bool nvml_read_creatable(struct nvml_session *s, struct nvml_device *d, struct n
 	unsigned answered = 0;
 	bool odd = false;
 
+	assert(table); /* made by nvml_read_types() */
 	for (unsigned i = 0; i < card->n_types; i++) {
 		struct placement_type *t = &card->types[i].placement;
 		struct placements p;

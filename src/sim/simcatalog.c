@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/simcatalog.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -343,6 +344,7 @@ static void fill_type(const struct sim_model *m, const char *prefix, uint32_t id
 		const struct sim_gi_profile *p = find_gi_profile(m, slices, gib,
 								 str_ends_with(end, "ME"));
 
+		assert(p); /* the tables of types and of GPU instance profiles agree */
 		t->gi_profile = p->id;
 		t->max_per_gi = m->mig_timeslicing ? MIN(p->gib / gib, VGPUS_PER_GI_MAX) : 1;
 		t->max_instances = t->max_per_gi * p->max;

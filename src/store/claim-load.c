@@ -45,8 +45,8 @@ static int row_text(const struct row_reader *r, int column, const char **ret, si
 
 static int row_copy(const struct row_reader *r, int column, char *dst, size_t size)
 {
-	const char *text;
-	size_t n;
+	const char *text = "";
+	size_t n = 0;
 	int k;
 
 	k = row_text(r, column, &text, &n);
@@ -71,8 +71,8 @@ static int row_number(const struct row_reader *r, int column, int64_t min, int64
 static int row_addr(const struct row_reader *r, int column, struct pci_addr *ret)
 {
 	char canonical[PCI_ADDR_MAX];
-	const char *text;
-	size_t n;
+	const char *text = "";
+	size_t n = 0;
 	int k;
 
 	k = row_text(r, column, &text, &n);
@@ -102,7 +102,7 @@ static int grow(void *items, unsigned n, size_t item_size)
 
 static int read_claim_numbers(const struct row_reader *r, struct claim *c)
 {
-	int64_t type_id, id, size, uid, pid, start;
+	int64_t type_id = 0, id = 0, size = 0, uid = 0, pid = 0, start = 0;
 	int k;
 
 	if ((k = row_number(r, 3, 1, UINT32_MAX, &type_id)) < 0 ||
@@ -152,7 +152,7 @@ static int read_claim(const struct row_reader *r, struct store_content *content)
 static int read_undo(const struct row_reader *r, struct store_content *content)
 {
 	struct undo_record u;
-	int64_t type_id;
+	int64_t type_id = 0;
 	int k;
 
 	if ((k = row_addr(r, 0, &u.vf)) < 0 ||
@@ -171,7 +171,7 @@ static int read_card(const struct row_reader *r, struct store_content *content)
 	bool has_catalogue = sqlite3_column_type(r->st, 2) != SQLITE_NULL;
 	const char *text = NULL;
 	struct card_record card;
-	int64_t cordoned;
+	int64_t cordoned = 0;
 	size_t n = 0;
 	int k;
 

@@ -216,6 +216,7 @@ static _unused_ void write_type(struct host *h, unsigned vf, uint32_t type)
 }
 
 /* The exported function, with the type that its prototype has. */
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a name, not an expression */
 #define NVML(h, name) ((__typeof__(&name))dlsym((h)->lib, #name))
 
 static _unused_ nvmlDevice_t card(struct host *h, unsigned i)

@@ -25,7 +25,7 @@ static void grows_piece_by_piece(void **state)
 		assert_int_equal(b.data[b.len], '\0');
 	}
 	assert_int_equal(buf_finish(&b), 0);
-	assert_memory_equal(b.data + 8 * 999,
+	assert_memory_equal(b.data + 8L * 999,
 			    "ab\0"
 			    "999xy",
 			    8);

@@ -352,14 +352,15 @@ int lib_put_ids(const struct wire_reply *rep, unsigned int *count, unsigned int 
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 {
 	char text[sizeof(version_text)];
+	const char *number = text + sizeof(VERSION_MARK) - 1;
 
 	if (!version)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	for (size_t i = 0; i < sizeof(text); i++)
 		text[i] = version_text[i];
 	text[sizeof(text) - 1] = '\0';
-	if (strlen(text + sizeof(VERSION_MARK) - 1) >= length)
+	if (strlen(number) >= length)
 		return NVML_ERROR_INSUFFICIENT_SIZE;
-	strcpy(version, text + sizeof(VERSION_MARK) - 1);
+	memcpy(version, number, strlen(number) + 1);
 	return NVML_SUCCESS;
 }
