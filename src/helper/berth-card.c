@@ -115,6 +115,8 @@ enum {
 	OPTION_DEV_ROOT,
 	OPTION_PROC_ROOT,
 	OPTION_LOCK,
+	OPTION_HELP,
+	OPTION_VERSION,
 };
 
 static const struct option long_options[] = {
@@ -123,11 +125,31 @@ static const struct option long_options[] = {
 	{ "dev-root", required_argument, NULL, OPTION_DEV_ROOT },
 	{ "proc-root", required_argument, NULL, OPTION_PROC_ROOT },
 	{ "lock", required_argument, NULL, OPTION_LOCK },
+	{ "help", no_argument, NULL, OPTION_HELP },
+	{ "version", no_argument, NULL, OPTION_VERSION },
 	{ 0 },
 };
 
 static const char *lock_path;
 
+static void usage(FILE *f)
+{
+	fputs("Usage: berth-card --card BDF --lock FILE [--sysfs-root DIR] [--dev-root DIR] "
+	      "[--proc-root DIR]\n"
+	      "Reads and writes the driver's attributes of one card on behalf of berthd, which starts it\n"
+	      "with a socket at descriptor 3.\n"
+	      "\n"
+	      "  --card BDF        the card, for the list of processes\n"
+	      "  --lock FILE       locked as long as this process lives\n"
+	      "  --sysfs-root DIR  instead of /sys\n"
+	      "  --dev-root DIR    instead of /dev\n"
+	      "  --proc-root DIR   instead of /proc\n"
+	      "  --help            this text\n"
+	      "  --version         the version\n",
+	      f);
+}
+
+/* 1: helped, there is nothing else to do; -EINVAL. */
 static int parse_options(int argc, char **argv, struct holders_roots *roots)
 {
 	int c;
@@ -148,6 +170,12 @@ static int parse_options(int argc, char **argv, struct holders_roots *roots)
 		case OPTION_LOCK:
 			lock_path = optarg;
 			break;
+		case OPTION_HELP:
+			usage(stdout);
+			return 1;
+		case OPTION_VERSION:
+			puts("berth-card " BERTH_VERSION);
+			return 1;
 		default:
 			return -EINVAL;
 		}
@@ -159,13 +187,14 @@ int main(int argc, char **argv)
 {
 	struct holders_roots roots = { .sysfs_root = "/sys", .dev_root = "/dev", .proc_root = "/proc" };
 	struct card_hello hello = { .version = CARD_MESSAGE_VERSION };
-	int lock_fd;
+	int lock_fd, r;
 
 	log_init("berth-card", LOG_LEVEL_INFO);
-	if (parse_options(argc, argv, &roots) < 0) {
-		fprintf(stderr, "berth-card is started by berthd and the device plugin.\n"
-				"Usage: berth-card --card BDF --lock FILE [--sysfs-root DIR] "
-				"[--dev-root DIR] [--proc-root DIR]\n");
+	r = parse_options(argc, argv, &roots);
+	if (r > 0)
+		return EXIT_SUCCESS;
+	if (r < 0) {
+		usage(stderr);
 		return 2;
 	}
 	/* A signal to the whole group or unit must not cut off an operation that the parent, which
