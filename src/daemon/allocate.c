@@ -188,6 +188,11 @@ static void answer(allocate_done_fn done, void *userdata, int code, const char *
 	done(&result, userdata);
 }
 
+static bool belongs_to_another(const struct node *n, uint32_t uid, const struct allocation_request *request)
+{
+	return request->uid != 0 && request->uid != uid && n->config->claims != CONFIG_CLAIMS_SHARED;
+}
+
 /* An existing claim of that name: true when the request was answered by it. */
 static bool answer_existing(struct node *n, const struct allocation_request *request, allocate_done_fn done,
 			    void *userdata)
@@ -204,7 +209,7 @@ static bool answer_existing(struct node *n, const struct allocation_request *req
 		answer(done, userdata, -E_CLAIM_EXISTS, "a claim of that name has another profile", NULL);
 		return true;
 	}
-	if (request->uid != 0 && request->uid != e->claim.uid && n->config->claims != CONFIG_CLAIMS_SHARED) {
+	if (belongs_to_another(n, e->claim.uid, request)) {
 		answer(done, userdata, -E_FORBIDDEN, "the claim of that name belongs to another user", NULL);
 		return true;
 	}
@@ -299,6 +304,10 @@ void allocate_submit(struct node *n, const struct allocation_request *request, a
 	}
 	if (!profile_name_equal(a->request.profile, request->profile)) {
 		answer(done, userdata, -E_CLAIM_EXISTS, "a claim of that name is under way with another profile", NULL);
+		return;
+	}
+	if (belongs_to_another(n, a->request.uid, request)) {
+		answer(done, userdata, -E_FORBIDDEN, "the claim of that name belongs to another user", NULL);
 		return;
 	}
 	if (a->abandoned) {

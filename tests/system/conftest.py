@@ -186,14 +186,14 @@ def parse_metrics(text):
 class Daemon:
     """berthd on a simulated host. `settings` go over the simulator's yaml: {"gpu": {"exclude": []}}."""
 
-    def __init__(self, sim, settings=None, env=None, fault=None, ready=True):
+    def __init__(self, sim, settings=None, **options):
         self.sim = sim
         self.config = sim.root / "daemon.yaml"
         self.log_path = sim.root / "berthd.log"
         self.settings = yaml.safe_load(sim.config.read_text())
         self.process = None
         self.configure(settings or {})
-        self.start(env=env, fault=fault, ready=ready)
+        self.start(**options)
 
     @property
     def socket(self):
@@ -212,14 +212,14 @@ class Daemon:
                 self.settings[key] = value
         self.config.write_text(yaml.safe_dump(self.settings))
 
-    def start(self, env=None, fault=None, ready=True):
+    def start(self, env=None, fault=None, ready=True, wrap=()):
         """fault: a fault point, "NAME" or "NAME:N". ready=False: only until the socket answers;
-        ready=None: does not wait."""
+        ready=None: does not wait. wrap: a command that berthd is run by."""
         variables = {**os.environ, **(env or {})}
         if fault:
             variables["BERTH_FAULT"] = fault
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen([BIN / "berthd", "--config", str(self.config)],
+            self.process = subprocess.Popen([*wrap, BIN / "berthd", "--config", str(self.config)],
                                             stdout=log, stderr=log, env=variables)
         if ready is not None:
             self.wait_answering()
