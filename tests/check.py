@@ -130,7 +130,7 @@ def pytest(name, path, arguments, workers):
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, 'report.xml')
         command = [PYTHON, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--junitxml', report, '-n', str(workers),
-                   '-r', 's', '--dist', 'worksteal', '--timeout', '240'] + arguments
+                   '-r', 's', '--timeout', '240'] + arguments
         env = dict(SANITIZER_ENV, BERTH_BIN=os.path.join(path, 'bin'), BERTH_HELPER_DIR=os.path.join(path, 'bin'),
                    BERTH_SANITIZER=name, PYTHONDONTWRITEBYTECODE='1')
         for key in SANITIZER_ENV:  # also what a helper or a killed daemon had to say
