@@ -56,6 +56,7 @@ void cards_observe_vf(struct node *n, struct card *c, struct vf *v, uint32_t typ
 	}
 	v->type_id = type_id;
 	v->placement_id = placement_id;
+	c->changes++;
 	cards_update_span(c, v);
 	node_changed(n);
 }
@@ -79,6 +80,11 @@ void cards_write_end(struct node *n, struct card *c, struct pci_addr vf)
 		if (v->busy > 0)
 			v->busy--;
 	}
+}
+
+bool cards_was_read_after(const struct card *c, uint64_t seq)
+{
+	return !c->reading && c->read_seq > seq;
 }
 
 bool cards_is_gone(int result)
@@ -173,6 +179,8 @@ static void read_done(const struct card_reply *reply, void *userdata)
 		cards_judge_claims(n);
 		snapshot_request(n);
 		allocate_capacity_changed(n);
+	} else if (c->suspected_seq > 0 && c->read_seq > c->suspected_seq) {
+		snapshot_request(n);
 	}
 	start_vfs_read(n);
 }

@@ -22,6 +22,9 @@ void cards_update_span(const struct card *c, struct vf *v);
 /* Units of a type on this card: from NVML, else from its framebuffer; 0: unknown. */
 uint16_t cards_type_size(const struct card *c, uint32_t type_id);
 
+/* A read of the card's VFs that was sent after `seq` has ended. */
+bool cards_was_read_after(const struct card *c, uint64_t seq);
+
 /* Judges the problem of every claim anew. */
 void cards_judge_claims(struct node *n);
 

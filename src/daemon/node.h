@@ -106,7 +106,11 @@ struct card {
 	uint64_t write_seq; /* raised when a write starts and when it ends */
 	uint64_t asked_write_seq; /* write_seq when the query under way was sent */
 	unsigned writes; /* under way */
-	bool drift_suspected;
+	unsigned changes; /* raised when a VF is seen to be configured otherwise than known */
+	unsigned asked_changes; /* when the query under way was sent */
+	uint64_t suspected_seq; /* when NVML and the VFs were first seen to disagree; 0: they do not */
+	unsigned suspected_changes;
+	char suspected_text[NODE_TEXT_MAX];
 	bool drift;
 
 	bool listing;	    /* a CARD_OP_LIST is out */

@@ -202,34 +202,43 @@ static bool has_drift(const struct card *c, char *text, size_t size)
 	return false;
 }
 
-/* What another program writes reaches the VFs' state up to a second later: one difference is only a
- * suspicion, the same difference after a fresh read of the VFs is drift. */
+static void suspect_drift(struct node *n, struct card *c, const char *text)
+{
+	c->suspected_seq = node_next_seq(n);
+	c->suspected_changes = c->changes;
+	str_copy_cut(c->suspected_text, sizeof c->suspected_text, text);
+	node_read_card(n, c); /* when it has ended the placements are asked for again */
+}
+
+/* What another program writes reaches the VFs' state up to a second later. So one difference is only
+ * a suspicion; it is drift when the VFs, read after it, are as they were, and the next answer differs
+ * in the same way. */
 static void judge_drift(struct node *n, struct card *c)
 {
-	char text[NODE_TEXT_MAX] = "", address[PCI_ADDR_MAX];
 	bool overlapped = c->writes > 0 || c->write_seq != c->asked_write_seq;
-	bool drift;
+	char text[NODE_TEXT_MAX] = "", address[PCI_ADDR_MAX];
 
-	if (overlapped || n->driver_branch < 570)
+	if (overlapped || c->changes != c->asked_changes || n->driver_branch < 570)
 		return;
 	pci_addr_format(c->address, address);
-	drift = has_drift(c, text, sizeof text);
-	if (!drift) {
+	if (!has_drift(c, text, sizeof text)) {
 		if (c->drift)
 			log_notice("placements: NVML and the VFs agree again card=%s", address);
-		c->drift = c->drift_suspected = false;
+		c->drift = false;
+		c->suspected_seq = 0;
 		return;
 	}
-	if (!c->drift_suspected) {
-		c->drift_suspected = true;
-		node_read_card(n, c);
-		n->sweep_wanted = true;
+	if (!c->drift &&
+	    (c->suspected_seq == 0 || !cards_was_read_after(c, c->suspected_seq) ||
+	     c->changes != c->suspected_changes || strcmp(text, c->suspected_text) != 0)) {
+		suspect_drift(n, c, text);
 		return;
 	}
 	node_metrics_count_drift(n);
 	if (!c->drift)
 		log_warning("placements: NVML and the VFs disagree, NVML counts card=%s: %s", address, text);
 	c->drift = true;
+	c->suspected_seq = 0;
 }
 
 /* --- The answer ----------------------------------------------------------------------------- */
@@ -351,6 +360,7 @@ static int start_sweep(sd_event_source *source, void *userdata)
 		if (!wants_query(c))
 			continue;
 		c->asked_write_seq = c->writes > 0 ? UINT64_MAX : c->write_seq;
+		c->asked_changes = c->changes;
 		cards[count++] = c->address;
 	}
 	if (count == 0 || nvml_client_query(n->nvml, cards, count, sweep_answered, n) < 0)
