@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <getopt.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,6 +29,14 @@ static void usage(FILE *f)
 	      "  --help          this text\n"
 	      "  --version       the version\n",
 	      f);
+}
+
+/* A newer query, or the end: nobody waits for the answer to this one. */
+static bool something_waits(void)
+{
+	struct pollfd p = { .fd = CHANNEL_FD, .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0;
 }
 
 /* Loads the library if that is still to be done. NULL, and the reason in `end`, when it cannot be.
@@ -50,7 +59,9 @@ static struct nvml_session *open_session(const char *library, struct nvml_end_me
 	if (nvml_session_new(&api, &s) < 0) {
 		end->reason = NVML_REASON_ERROR;
 		str_copy_cut(end->text, sizeof end->text, "out of memory");
+		return NULL;
 	}
+	nvml_session_set_interrupted(s, something_waits);
 	return s;
 }
 
@@ -81,7 +92,8 @@ static int answer_query(const char *library, struct nvml_session **session,
 		for (uint32_t i = 0; i < q->n_cards; i++) {
 			card.kind = NVML_MESSAGE_CARD;
 			card.sequence = q->sequence;
-			nvml_session_query_card(*session, q->cards[i], &card.card);
+			if (!nvml_session_query_card(*session, q->cards[i], &card.card))
+				return 0;
 			r = send_message(&card, nvml_card_message_size(&card));
 			if (r < 0)
 				return r;

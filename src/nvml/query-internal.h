@@ -31,6 +31,7 @@ struct nvml_session {
 	bool mismatch;
 	bool lost_init;
 	bool card_failed;
+	bool (*interrupted)(void);
 	unsigned n_tables;
 	struct nvml_type_table *tables[NVML_CARDS_MAX];
 };
@@ -46,6 +47,12 @@ int nvml_read_list(int (*call)(struct nvml_device *d, unsigned *count, uint32_t 
 /* The card's types, with supported placements in mixed-size mode. False: the card has failed. */
 bool nvml_read_types(struct nvml_session *s, struct nvml_device *d, struct nvml_card *card);
 
-/* The creatable placements of each type. False: the table of types is out of date and was dropped.
- */
-bool nvml_read_creatable(struct nvml_session *s, struct nvml_device *d, struct nvml_card *card);
+enum nvml_progress {
+	NVML_PROGRESS_DONE,	/* also where the card has failed */
+	NVML_PROGRESS_OUTDATED, /* the table of types is, and was dropped */
+	NVML_PROGRESS_GIVEN_UP, /* interrupted */
+};
+
+/* The creatable placements of each type: nearly all of a query's time. */
+enum nvml_progress nvml_read_creatable(struct nvml_session *s, struct nvml_device *d,
+				       struct nvml_card *card);

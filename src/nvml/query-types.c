@@ -252,7 +252,8 @@ static bool apply_creatable(struct placement_type *t, const struct placements *p
 	return known;
 }
 
-bool nvml_read_creatable(struct nvml_session *s, struct nvml_device *d, struct nvml_card *card)
+enum nvml_progress nvml_read_creatable(struct nvml_session *s, struct nvml_device *d,
+				       struct nvml_card *card)
 {
 	struct nvml_type_table *table = find_table(s, card->address);
 	int refusal = NVML_CODE_NOT_SUPPORTED;
@@ -267,6 +268,8 @@ bool nvml_read_creatable(struct nvml_session *s, struct nvml_device *d, struct n
 
 		if (t->n_ids == 0)
 			continue;
+		if (s->interrupted && s->interrupted())
+			return NVML_PROGRESS_GIVEN_UP;
 		code = read_placements(s, s->api.creatable_placements, d, t->type_id, &p);
 		if (code == NVML_CODE_SUCCESS) {
 			answered++;
@@ -278,13 +281,13 @@ bool nvml_read_creatable(struct nvml_session *s, struct nvml_device *d, struct n
 		} else {
 			card_fail(s, card, NVML_REASON_ERROR, code,
 				  "nvmlDeviceGetVgpuTypeCreatablePlacements");
-			return true;
+			return NVML_PROGRESS_DONE;
 		}
 	}
 	/* Types or mode may have changed under the query. */
 	if (odd && !table->fresh && !table->odd) {
 		table->valid = false;
-		return false;
+		return NVML_PROGRESS_OUTDATED;
 	}
 	table->odd |= odd;
 	if (answered == 0)
@@ -292,5 +295,5 @@ bool nvml_read_creatable(struct nvml_session *s, struct nvml_device *d, struct n
 			  refusal == NVML_CODE_NOT_SUPPORTED ? NVML_REASON_UNSUPPORTED
 							     : NVML_REASON_ERROR,
 			  refusal, "nvmlDeviceGetVgpuTypeCreatablePlacements");
-	return true;
+	return NVML_PROGRESS_DONE;
 }

@@ -239,27 +239,36 @@ static uint16_t region_of(const struct nvml_card *card)
 	return (uint16_t)MIN(end ? end : largest, (unsigned)PLACEMENT_UNITS_MAX);
 }
 
-/* False: the table of types was out of date and has been dropped; ask once more. */
-static bool query_once(struct nvml_session *s, struct nvml_card *card)
+static enum nvml_progress query_once(struct nvml_session *s, struct nvml_card *card)
 {
+	enum nvml_progress r;
 	struct nvml_device *d = NULL;
 
 	if (!read_device(s, card, &d) || !read_mode(s, d, card) || !nvml_read_types(s, d, card))
-		return true;
-	if (card->mode == NVML_MODE_MIXED && !nvml_read_creatable(s, d, card))
-		return false;
+		return NVML_PROGRESS_DONE;
+	if (card->mode == NVML_MODE_MIXED) {
+		r = nvml_read_creatable(s, d, card);
+		if (r != NVML_PROGRESS_DONE)
+			return r;
+	}
 	read_instances(s, d, card);
 	card->region = region_of(card);
-	return true;
+	return NVML_PROGRESS_DONE;
 }
 
-void nvml_session_query_card(struct nvml_session *s, struct pci_addr address, struct nvml_card *ret)
+bool nvml_session_query_card(struct nvml_session *s, struct pci_addr address, struct nvml_card *ret)
 {
-	bool done;
+	enum nvml_progress r;
 
 	do {
 		memset(ret, 0, offsetof(struct nvml_card, types));
 		ret->address = address;
-		done = query_once(s, ret);
-	} while (!done);
+		r = query_once(s, ret);
+	} while (r == NVML_PROGRESS_OUTDATED);
+	return r == NVML_PROGRESS_DONE;
+}
+
+void nvml_session_set_interrupted(struct nvml_session *s, bool (*fn)(void))
+{
+	s->interrupted = fn;
 }

@@ -28,8 +28,12 @@ struct nvml_session *nvml_session_free(struct nvml_session *s);
 bool nvml_session_start(struct nvml_session *s, uint64_t now_usec,
 			struct nvml_end_message *end) _must_check_;
 
-void nvml_session_query_card(struct nvml_session *s, struct pci_addr address,
+/* False: it was given up, and `ret` says nothing. */
+bool nvml_session_query_card(struct nvml_session *s, struct pci_addr address,
 			     struct nvml_card *ret);
+
+/* `fn` is called between the calls for a card; once it is true the card is given up. */
+void nvml_session_set_interrupted(struct nvml_session *s, bool (*fn)(void));
 
 /* After them: turns what a card ran into into an outcome of the whole host where it is one. Asks
  * for a fresh helper now and then while a card fails, because NVML looks for devices in Init only.

@@ -121,6 +121,10 @@ static void be_helper(const char *library)
 	}
 	while (channel_recv(CHANNEL_FD, &q, sizeof q, &len) > 0) {
 		misbehave(&q);
+		if (!strcmp(mode, "gives-up") && q.sequence == 1) {
+			send_card(&q, 0);
+			continue;
+		}
 		if (!strcmp(mode, "stale")) {
 			q.sequence--;
 			send_card(&q, 0);

@@ -388,6 +388,38 @@ static void test_killed_while_idle(void **state _unused_)
 	assert_int_not_equal(nvml_client_pid(client), pid);
 }
 
+/* A query asked anew: what came before does not count, and the deadline is a new one. */
+static void test_asked_anew(void **state _unused_)
+{
+	uint64_t begun = clock_now_usec(), now;
+	struct seen seen = { 0 };
+
+	create("gives-up", LIMIT_USEC);
+	assert_int_equal(nvml_client_restart(client), -EALREADY);
+	ask(&seen, 3);
+	while (sd_event_run(event, LIMIT_USEC) == 0)
+		assert_true(clock_now_usec() < begun + LIMIT_USEC);
+	now = clock_now_usec();
+	assert_int_equal(nvml_client_restart(client), 0);
+	run_until(&seen.calls);
+	assert_int_equal(seen.calls, 1);
+	assert_int_equal(seen.answer.reason, NVML_REASON_NONE);
+	assert_int_equal(seen.answer.n_cards, 3);
+	assert_true(seen.answer.asked_usec >= now);
+	assert_true(pci_addr_equal(seen.first.address, cards[0]));
+	assert_int_equal(nvml_client_restart(client), -EALREADY);
+
+	/* Not answered at all. */
+	renew();
+	create("hang", SHORT_USEC);
+	ask(&seen, 2);
+	begun = clock_now_usec();
+	assert_int_equal(nvml_client_restart(client), 0);
+	run_until(&seen.calls);
+	assert_int_equal(seen.answer.reason, NVML_REASON_TIMEOUT);
+	assert_true(clock_now_usec() >= begun + SHORT_USEC);
+}
+
 static void test_restart(void **state _unused_)
 {
 	struct seen seen = { 0 };
@@ -543,6 +575,7 @@ int main(int argc, char **argv)
 		TEST(test_stale),
 		TEST(test_answers_and_ends),
 		TEST(test_killed_while_idle),
+		TEST(test_asked_anew),
 		TEST(test_restart),
 		TEST(test_release),
 		TEST(test_release_of_deaf_helper),

@@ -483,6 +483,32 @@ static void test_instances_limit(void **state _unused_)
 	assert_false(card.instances_known);
 }
 
+static unsigned calls_left;
+
+static bool is_enough(void)
+{
+	return calls_left-- == 0;
+}
+
+/* Given up in the middle of a card, which costs nothing that the next query needs. */
+static void test_given_up(void **state _unused_)
+{
+	struct nvml_end_message end = start_at(SECOND);
+
+	nvml_session_set_interrupted(session, is_enough);
+	for (unsigned i = 0; i < 3; i++) {
+		calls_left = i;
+		assert_false(nvml_session_query_card(session, first, &card));
+	}
+	calls_left = 3;
+	assert_true(nvml_session_query_card(session, first, &card));
+	assert_int_equal(card.reason, NVML_REASON_NONE);
+	assert_int_equal(card.n_types, 3);
+	assert_int_equal(placement_count(card.types[2].placement.creatable), 3);
+	nvml_session_finish(session, SECOND, &end);
+	assert_int_equal(end.reason, NVML_REASON_NONE);
+}
+
 static void test_optional_symbols(void **state _unused_)
 {
 	struct nvml_api api = fake_api;
@@ -532,6 +558,7 @@ int main(void)
 		TEST(test_instances),
 		TEST(test_instances_unknown),
 		TEST(test_instances_limit),
+		TEST(test_given_up),
 		TEST(test_optional_symbols),
 	};
 
