@@ -50,6 +50,10 @@ class Count:
 TOTAL = Count()
 
 
+# Captures of real hosts lie beside the project where it has them; tests that need them skip without.
+os.environ.setdefault('BERTH_SHARED', os.path.join(os.path.dirname(ROOT), 'shared'))
+
+
 def say(text):
     print(text, flush=True)
 
@@ -96,12 +100,11 @@ def run_tap(path, binary, env):
     status, output = run([binary], env, timeout=180, cwd=path)
     passed = failed = skipped = 0
     for line in output.splitlines():
-        if re.match(r'ok\b', line):
-            if re.search(r'#\s*SKIP', line, re.I):
-                skipped += 1
-                say(f'skipped: {os.path.basename(binary)}: {line}')
-            else:
-                passed += 1
+        if re.match(r'(not )?ok\b.*#\s*SKIP', line, re.I):  # cmocka 1.1.5 writes "not ok" for those
+            skipped += 1
+            say(f'skipped: {os.path.basename(binary)}: {line}')
+        elif re.match(r'ok\b', line):
+            passed += 1
         elif re.match(r'not ok\b', line):
             failed += 1
     if status != 0 and failed == 0:

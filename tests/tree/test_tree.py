@@ -55,6 +55,8 @@ def test_layers_point_down():
         layer = path.relative_to(ROOT / 'src').parts[0]
         for name in includes(path)[0]:
             target = name.split('/')[0]
+            if name == 'openapi.h':  # made from docs/openapi.json by the build
+                continue
             if '/' not in name or target not in LAYERS[layer]:
                 wrong.append(f'{path.relative_to(ROOT)} includes "{name}"')
             elif layer == 'http' and target == 'daemon' and not HTTP_WITH_DAEMON.search(path.name):
