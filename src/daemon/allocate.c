@@ -22,6 +22,17 @@ static struct allocation *find(const struct node *n, const char *name)
 	return NULL;
 }
 
+bool allocate_waits(const struct node *n, uint64_t from, uint64_t to)
+{
+	for (unsigned i = 0; i < n->n_allocations; i++) {
+		const struct allocation *a = n->allocations[i];
+
+		if (a->stage == ALLOCATION_WAITING && a->arrived_seq >= from && a->arrived_seq < to)
+			return true;
+	}
+	return false;
+}
+
 bool allocate_is_pending(const struct node *n, const char *name)
 {
 	return find(n, name) != NULL;

@@ -67,6 +67,9 @@ void allocate_plan(struct node *n);
 void allocate_capacity_changed(struct node *n);
 
 /* True while a claim of that name is on its way. */
+/* A claim that arrived at `from` or later, before `to` (node->seq), waits for placements. */
+bool allocate_waits(const struct node *n, uint64_t from, uint64_t to);
+
 bool allocate_is_pending(const struct node *n, const char *name);
 
 /* Runs `fn` once the allocation of that name has ended, either way; -ENOENT when there is none. */

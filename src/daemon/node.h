@@ -182,6 +182,9 @@ struct node {
 	/* Sweep of placements (daemon/snapshot.c). */
 	bool sweep_busy, sweep_wanted, snapshot_loaded;
 	uint64_t sweep_seq;	   /* of the sweep under way */
+	uint64_t sweep_begun_usec; /* when it began to be of use to those who wait for it */
+	unsigned sweep_restarts;
+	uint64_t query_usec;	   /* how long the last good query took */
 	uint64_t answered_seq;	   /* of the last one that ended */
 	uint64_t snapshot_usec;	   /* when the placements in use were asked for */
 	enum nvml_reason host_fallback;

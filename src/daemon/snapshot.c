@@ -17,6 +17,9 @@
 #include "daemon/node-metrics.h"
 #include "daemon/start.h"
 
+/* Of one query; each is a message that a helper deep in the driver has not read yet. */
+#define RESTARTS_MAX 64
+
 int64_t snapshot_age_ms(const struct node *n)
 {
 	if (n->snapshot_usec == 0)
@@ -311,6 +314,8 @@ static void apply_answer(struct node *n, const struct nvml_answer *answer)
 	}
 	if (answer->reason == NVML_REASON_NONE)
 		n->snapshot_usec = answer->asked_usec;
+	if (answer->reason == NVML_REASON_NONE)
+		n->query_usec = answer->query_usec;
 	node_metrics_observe_query(n, answer);
 }
 
@@ -342,17 +347,12 @@ static bool wants_query(const struct card *c)
 	return c->present && c->has_vfs && c->n_vfs > 0;
 }
 
-static int start_sweep(sd_event_source *source, void *userdata)
+/* What is said from now on is newer than all that was written before. Fills in whom to ask. */
+static unsigned begin_query(struct node *n, struct pci_addr cards[static NVML_CARDS_MAX])
 {
-	struct node *n = userdata;
-	struct pci_addr cards[NVML_CARDS_MAX];
 	unsigned count = 0;
 
-	(void)source;
-	if (n->sweep_busy || !n->inventory_known)
-		return 0; /* asked for again when that has ended */
 	n->sweep_wanted = false;
-	n->sweep_busy = true;
 	n->sweep_seq = node_next_seq(n);
 	for (unsigned i = 0; i < n->n_cards && count < NVML_CARDS_MAX; i++) {
 		struct card *c = n->cards[i];
@@ -363,6 +363,43 @@ static int start_sweep(sd_event_source *source, void *userdata)
 		c->asked_changes = c->changes;
 		cards[count++] = c->address;
 	}
+	return count;
+}
+
+/* A refresh gives way to a claim, unless it has run for as long as one takes: then it is nearly over,
+ * or hangs. A query that claims wait for is asked anew only at its very beginning, so that those of a
+ * burst, which do not all come in one turn of the loop, share it; that costs the first a tenth. */
+static void ask_anew_for_claims(struct node *n)
+{
+	bool waited_for = allocate_waits(n, n->answered_seq, n->sweep_seq);
+	uint64_t now = clock_now_usec();
+	uint64_t limit = waited_for ? n->query_usec / 10 : n->query_usec;
+	struct pci_addr cards[NVML_CARDS_MAX];
+
+	if (!allocate_waits(n, n->sweep_seq, UINT64_MAX) || n->sweep_restarts >= RESTARTS_MAX ||
+	    now - n->sweep_begun_usec >= limit || nvml_client_restart(n->nvml) < 0)
+		return;
+	n->sweep_restarts++;
+	if (!waited_for)
+		n->sweep_begun_usec = now;
+	(void)begin_query(n, cards);
+}
+
+static int start_sweep(sd_event_source *source, void *userdata)
+{
+	struct node *n = userdata;
+	struct pci_addr cards[NVML_CARDS_MAX];
+	unsigned count;
+
+	(void)source;
+	if (n->sweep_busy)
+		ask_anew_for_claims(n);
+	if (n->sweep_busy || !n->inventory_known)
+		return 0; /* asked for again when that has ended */
+	n->sweep_busy = true;
+	n->sweep_begun_usec = clock_now_usec();
+	n->sweep_restarts = 0;
+	count = begin_query(n, cards);
 	if (count == 0 || nvml_client_query(n->nvml, cards, count, sweep_answered, n) < 0)
 		sweep_finished(n);
 	return 0;
@@ -371,8 +408,6 @@ static int start_sweep(sd_event_source *source, void *userdata)
 void snapshot_request(struct node *n)
 {
 	n->sweep_wanted = true;
-	if (n->sweep_busy)
-		return;
 	/* Once per turn of the loop: claims that came in together share the query. */
 	if (sd_event_source_set_enabled(n->defer, SD_EVENT_ONESHOT) < 0)
 		log_error("snapshot: refresh cannot be started");

@@ -3,9 +3,9 @@
  * The placements in use: asked of NVML (and, for cards in a fallback, of the VFs' own lists), kept in
  * memory, and told apart from what was written meanwhile.
  *
- * One query at a time. Requests for a refresh coalesce; a claim that waits goes with the next query,
- * and all that wait share it. An older answer never replaces a newer one. Fallbacks are counted once a
- * query and reason, and logged when they start, change and end.
+ * One query at a time. Requests for a refresh coalesce and give way to claims; a claim that waits goes
+ * with the next query, and all that wait share it. An older answer never replaces a newer one.
+ * Fallbacks are counted once a query and reason, and logged when they start, change and end.
  */
 #pragma once
 
