@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host/card-client.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/pidfd.h>
-#include <sys/wait.h>
 
 #include "base/channel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "host/card-process.h"
 #include "model/outcome.h"
 #include "model/placement.h"
 
@@ -39,7 +37,7 @@ struct op {
 struct card_client {
 	sd_event *event;
 	struct pci_addr card;
-	char *sysfs_root, *dev_root, *proc_root, *lock_path;
+	struct card_process_paths paths;
 	uint64_t timeout_usec;
 	void (*state_changed)(struct card_client *c, enum card_client_state state, void *userdata);
 	void *userdata;
@@ -49,9 +47,7 @@ struct card_client {
 	unsigned calls; /* callbacks of the owner that are running; it may free us in one */
 	bool freed;
 
-	pid_t pid; /* 0: no helper */
-	int pidfd;
-	int fd;		   /* channel; -1 once it is given up */
+	struct card_process helper;
 	bool has_lock;	   /* it said hello */
 	int lock_error;	   /* it said why it has no lock */
 	bool timed_out;	   /* killed because an operation was not answered */
@@ -71,10 +67,10 @@ struct card_client {
 static void release_memory(struct card_client *c)
 {
 	sd_event_unref(c->event);
-	free(c->sysfs_root);
-	free(c->dev_root);
-	free(c->proc_root);
-	free(c->lock_path);
+	free(c->paths.sysfs_root);
+	free(c->paths.dev_root);
+	free(c->paths.proc_root);
+	free(c->paths.lock);
 	free(c);
 }
 
@@ -163,18 +159,10 @@ static void arm_deadline(struct card_client *c)
 	sd_event_source_set_enabled(c->deadline_source, SD_EVENT_ONESHOT);
 }
 
-static void close_channel(struct card_client *c)
-{
-	c->channel_source = sd_event_source_disable_unref(c->channel_source);
-	cleanup_close(&c->fd);
-	c->fd = -1;
-}
-
 static void kill_helper(struct card_client *c)
 {
-	if (c->pid > 0)
-		pidfd_send_signal(c->pidfd, SIGKILL, NULL, 0);
-	close_channel(c);
+	c->channel_source = sd_event_source_disable_unref(c->channel_source);
+	card_process_kill(&c->helper);
 }
 
 static int deadline_passed(sd_event_source *source, uint64_t usec, void *userdata)
@@ -196,9 +184,9 @@ static int deadline_passed(sd_event_source *source, uint64_t usec, void *userdat
 	}
 	if (late->request.n_vfs > 0)
 		pci_addr_format(late->request.vfs[0], vf);
-	if (c->pid > 0) {
+	if (c->helper.pid > 0) {
 		c->timed_out = true;
-		snprintf(waiting, sizeof waiting, "; waiting for helper process %d to end", (int)c->pid);
+		snprintf(waiting, sizeof waiting, "; waiting for helper process %d to end", (int)c->helper.pid);
 	}
 	kill_helper(c);
 	enter(c);
@@ -216,14 +204,14 @@ static void flush(struct card_client *c)
 {
 	uint32_t events = EPOLLIN;
 
-	if (!c->has_lock || c->fd < 0)
+	if (!c->has_lock || c->helper.fd < 0)
 		return;
 	for (unsigned i = 0; i < c->n_ops; i++) {
 		int r;
 
 		if (c->ops[i].sent)
 			continue;
-		r = channel_send(c->fd, &c->ops[i].request, sizeof c->ops[i].request);
+		r = channel_send(c->helper.fd, &c->ops[i].request, sizeof c->ops[i].request);
 		if (r == -EAGAIN)
 			events |= EPOLLOUT;
 		if (r < 0)
@@ -274,9 +262,9 @@ static bool receive(struct card_client *c)
 	size_t len;
 	int r;
 
-	if (c->fd < 0)
+	if (c->helper.fd < 0)
 		return false;
-	r = channel_recv(c->fd, &c->reply, sizeof c->reply, &len);
+	r = channel_recv(c->helper.fd, &c->reply, sizeof c->reply, &len);
 	if (r == -EAGAIN)
 		return false;
 	if (r == 1 && !c->has_lock && c->lock_error == 0) {
@@ -349,12 +337,12 @@ static void lock_is_taken(struct card_client *c)
 		restart_in(c, LOCK_GRACE_RETRY_USEC);
 		return;
 	}
-	if (file_read_into(AT_FDCWD, c->lock_path, text, sizeof text, &len) == 0)
+	if (file_read_into(AT_FDCWD, c->paths.lock, text, sizeof text, &len) == 0)
 		pid = strtol(text, &end, 10);
 	restart_in(c, LOCK_RETRY_USEC);
 	set_state(c, CARD_CLIENT_STUCK,
 		  "helper process %ld of an earlier start still hangs in the driver (it holds %s)", pid,
-		  c->lock_path);
+		  c->paths.lock);
 	if (!c->freed)
 		end_ops(c, false, -E_DRIVER_STUCK, c->reason);
 }
@@ -362,7 +350,7 @@ static void lock_is_taken(struct card_client *c)
 static void lock_failed(struct card_client *c)
 {
 	restart_in(c, LOCK_RETRY_USEC);
-	set_state(c, CARD_CLIENT_STUCK, "%s: %s", c->lock_path, strerror(-c->lock_error));
+	set_state(c, CARD_CLIENT_STUCK, "%s: %s", c->paths.lock, strerror(-c->lock_error));
 	if (!c->freed)
 		end_ops(c, false, -E_DRIVER_STUCK, c->reason);
 }
@@ -395,11 +383,6 @@ static void helper_ended(struct card_client *c, const siginfo_t *info)
 	bool timed_out = c->timed_out;
 	char what[96];
 
-	c->child_source = sd_event_source_disable_unref(c->child_source);
-	cleanup_close(&c->pidfd);
-	c->pidfd = -1;
-	c->pid = 0;
-	close_channel(c);
 	c->has_lock = c->timed_out = false;
 	if (timed_out) {
 		/* Its memory and descriptors are gone, so the lock is free, unless somebody else
@@ -422,37 +405,30 @@ static void helper_ended(struct card_client *c, const siginfo_t *info)
 	helper_failed(c, what);
 }
 
+static void drop_sources(struct card_client *c)
+{
+	c->channel_source = sd_event_source_disable_unref(c->channel_source);
+	c->child_source = sd_event_source_disable_unref(c->child_source);
+}
+
 static int child_event(sd_event_source *source, int fd, uint32_t revents, void *userdata)
 {
 	struct card_client *c = userdata;
-	siginfo_t info = { 0 };
+	siginfo_t info;
 
 	(void)source;
+	(void)fd;
 	(void)revents;
 	enter(c);
 	/* What it said before it ended still counts. */
 	while (!c->freed && receive(c))
 		;
-	if (!c->freed && waitid((idtype_t)P_PIDFD, (id_t)fd, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0)
+	if (!c->freed && card_process_collect(&c->helper, &info)) {
+		drop_sources(c);
 		helper_ended(c, &info);
+	}
 	leave(c);
 	return 0;
-}
-
-static int spawn(struct card_client *c)
-{
-	char path[PATH_MAX], card[PCI_ADDR_MAX];
-	int r;
-
-	r = channel_helper_path("berth-card", path, sizeof path);
-	if (r < 0)
-		return r;
-	pci_addr_format(c->card, card);
-	char *argv[] = { path,		  (char *)"--card",	  card,
-			 (char *)"--sysfs-root", c->sysfs_root, (char *)"--dev-root", c->dev_root,
-			 (char *)"--proc-root",	 c->proc_root,	(char *)"--lock",     c->lock_path,
-			 NULL };
-	return channel_spawn(path, argv, &c->pid, &c->pidfd, &c->fd);
 }
 
 static void start_helper(struct card_client *c)
@@ -460,24 +436,20 @@ static void start_helper(struct card_client *c)
 	char what[160];
 	int r;
 
-	if (c->freed || c->pid > 0)
+	if (c->freed || c->helper.pid > 0)
 		return;
 	c->lock_error = 0;
-	r = spawn(c);
+	r = card_process_start(&c->helper, c->card, &c->paths);
 	if (r == 0) {
-		r = sd_event_add_io(c->event, &c->child_source, c->pidfd, EPOLLIN, child_event, c);
+		r = sd_event_add_io(c->event, &c->child_source, c->helper.pidfd, EPOLLIN, child_event, c);
 		if (r >= 0)
-			r = sd_event_add_io(c->event, &c->channel_source, c->fd, EPOLLIN, channel_event, c);
+			r = sd_event_add_io(c->event, &c->channel_source, c->helper.fd, EPOLLIN,
+					    channel_event, c);
 		if (r >= 0)
 			return;
-		/* Without its source nobody would notice its end: take it back at once. It has been
-		 * asked nothing yet, so it cannot hang. */
-		kill_helper(c);
-		waitid((idtype_t)P_PIDFD, (id_t)c->pidfd, &(siginfo_t){ 0 }, WEXITED);
-		c->child_source = sd_event_source_disable_unref(c->child_source);
-		cleanup_close(&c->pidfd);
-		c->pidfd = -1;
-		c->pid = 0;
+		/* It has been asked nothing yet, so it ends at once and leaves the lock. */
+		drop_sources(c);
+		card_process_abandon(&c->helper, c->event);
 	}
 	snprintf(what, sizeof what, "berth-card does not start: %s", strerror(-r));
 	helper_failed(c, what);
@@ -494,11 +466,11 @@ static int copy_config(struct card_client *c, const struct card_client_config *c
 	c->timeout_usec = config->timeout_usec;
 	c->state_changed = config->state_changed;
 	c->userdata = config->userdata;
-	c->sysfs_root = strdup(config->sysfs_root);
-	c->dev_root = strdup(config->dev_root);
-	c->proc_root = strdup(config->proc_root);
-	c->lock_path = str_printf("%s/card-%s.lock", config->lock_dir, pci_addr_format(c->card, card));
-	return c->sysfs_root && c->dev_root && c->proc_root && c->lock_path ? 0 : -ENOMEM;
+	c->paths.sysfs_root = strdup(config->sysfs_root);
+	c->paths.dev_root = strdup(config->dev_root);
+	c->paths.proc_root = strdup(config->proc_root);
+	c->paths.lock = str_printf("%s/card-%s.lock", config->lock_dir, pci_addr_format(c->card, card));
+	return c->paths.sysfs_root && c->paths.dev_root && c->paths.proc_root && c->paths.lock ? 0 : -ENOMEM;
 }
 
 static int add_timer(struct card_client *c, sd_event_source **ret, sd_event_time_handler_t handler)
@@ -519,7 +491,7 @@ int card_client_new(const struct card_client_config *config, struct card_client 
 	c = calloc(1, sizeof *c);
 	if (!c)
 		return error_set_errno(err, ENOMEM, "card helper");
-	c->pidfd = c->fd = -1;
+	c->helper = CARD_PROCESS_INIT;
 	str_copy_cut(c->reason, sizeof c->reason, "the card's helper is starting");
 	r = copy_config(c, config);
 	if (r == 0)
@@ -536,39 +508,12 @@ int card_client_new(const struct card_client_config *config, struct card_client 
 	return 0;
 }
 
-static int reap_stray(sd_event_source *source, int fd, uint32_t revents, void *userdata)
-{
-	(void)revents;
-	(void)userdata;
-	waitid((idtype_t)P_PIDFD, (id_t)fd, &(siginfo_t){ 0 }, WEXITED | WNOHANG);
-	return sd_event_source_set_floating(source, false);
-}
-
-/* Leaves the helper to end by itself, which may take as long as its driver call hangs; the loop
- * collects it while it runs. */
-static void abandon_helper(struct card_client *c)
-{
-	sd_event_source *source;
-
-	close_channel(c);
-	c->child_source = sd_event_source_disable_unref(c->child_source);
-	if (c->pidfd < 0)
-		return;
-	if (sd_event_add_io(c->event, &source, c->pidfd, EPOLLIN, reap_stray, NULL) < 0) {
-		cleanup_close(&c->pidfd);
-		return;
-	}
-	sd_event_source_set_io_fd_own(source, true);
-	sd_event_source_set_floating(source, true);
-	sd_event_source_unref(source);
-	c->pidfd = -1;
-}
-
 struct card_client *card_client_free(struct card_client *c)
 {
 	if (!c)
 		return NULL;
-	abandon_helper(c);
+	drop_sources(c);
+	card_process_abandon(&c->helper, c->event);
 	c->deadline_source = sd_event_source_disable_unref(c->deadline_source);
 	c->restart_source = sd_event_source_disable_unref(c->restart_source);
 	c->freed = true;
@@ -589,7 +534,7 @@ const char *card_client_reason(const struct card_client *c)
 
 pid_t card_client_pid(const struct card_client *c)
 {
-	return c->pid;
+	return c->helper.pid;
 }
 
 int card_client_submit(struct card_client *c, const struct card_request *request, card_done_fn done,
