@@ -133,8 +133,10 @@ static void apply_read_of_vf(struct node *n, struct card *c, const struct card_v
 			v->usable = false;
 			snprintf(v->reason, sizeof v->reason, "current_vgpu_type cannot be read: %s",
 				 strerrordesc_np(-state->error) ?: "unknown error");
-			log_warning("vf: not usable, ignoring it vf=%s: %s", pci_addr_format(v->address, text),
-				    v->reason);
+			/* Of one that is gone the scan tells, in one line for all. */
+			if (!cards_is_gone(state->error))
+				log_warning("vf: not usable, ignoring it vf=%s: %s",
+					    pci_addr_format(v->address, text), v->reason);
 			node_changed(n);
 		}
 		return;
@@ -220,7 +222,7 @@ static int poll_tick(sd_event_source *source, uint64_t usec, void *userdata)
 	int r;
 
 	r = inventory_fingerprint(n->config->sysfs_root, &fingerprint);
-	if (r == 0 && fingerprint != n->fingerprint) {
+	if (r == 0 && (fingerprint != n->fingerprint || n->scan_unsettled)) {
 		n->fingerprint = fingerprint;
 		node_request_scan(n);
 	}
@@ -384,18 +386,21 @@ static void take_over_card(struct node *n, const struct inventory_card *found)
 /* One line where the picture of a card has changed. */
 static void log_card(const struct card *c, unsigned before, bool was_present)
 {
+	const char *reason = "";
 	char text[PCI_ADDR_MAX];
 	unsigned listed = 0;
 
-	for (unsigned i = 0; i < c->n_vfs; i++)
+	for (unsigned i = 0; i < c->n_vfs; i++) {
 		listed += c->vfs[i].listed;
+		if (!c->vfs[i].listed && !*reason)
+			reason = c->vfs[i].reason;
+	}
 	pci_addr_format(c->address, text);
 	if (!c->present && was_present)
 		log_warning("card: gone from the bus card=%s", text);
 	else if (c->present && (!was_present || listed != before))
 		log_notice("card: found card=%s driver=%s vfs=%u usable=%u%s%s", text,
-			   c->driver[0] ? c->driver : "none", c->n_vfs, listed,
-			   c->n_vfs > listed ? ": " : "", c->n_vfs > listed ? c->vfs[c->n_vfs - 1].reason : "");
+			   c->driver[0] ? c->driver : "none", c->n_vfs, listed, *reason ? ": " : "", reason);
 }
 
 static void apply_inventory(struct node *n, struct inventory *inv)
@@ -464,6 +469,7 @@ static void scan_done(void *userdata)
 		log_error("inventory: cannot be read, keeping what is known: %s", error_text(&job->err));
 		reconcile_count_failure(n, "inventory");
 	} else {
+		n->scan_unsettled = !n->inventory || !inventory_equal(n->inventory, job->result);
 		apply_inventory(n, TAKE(job->result));
 		node_relink(n);
 		for (unsigned i = 0; i < n->n_cards; i++)
@@ -486,7 +492,7 @@ void node_request_scan(struct node *n)
 		n->scan_again = true;
 		return;
 	}
-	n->scan_again = false;
+	n->scan_again = n->scan_unsettled = false;
 	job = calloc(1, sizeof *job);
 	if (!job)
 		return;

@@ -468,6 +468,37 @@ struct inventory *inventory_free(struct inventory *inv)
 	return NULL;
 }
 
+static bool vf_equal(const struct inventory_vf *a, const struct inventory_vf *b)
+{
+	return pci_addr_equal(a->address, b->address) && a->number == b->number &&
+	       a->vendor_vfio == b->vendor_vfio && a->mdev == b->mdev && a->vfio_group == b->vfio_group &&
+	       strcmp(a->driver, b->driver) == 0 && strcmp(a->vfio_device, b->vfio_device) == 0 &&
+	       strcmp(a->reason, b->reason) == 0;
+}
+
+static bool card_equal(const struct inventory_card *a, const struct inventory_card *b)
+{
+	if (!pci_addr_equal(a->address, b->address) || a->device_id != b->device_id ||
+	    a->numa_node != b->numa_node || a->total_vfs != b->total_vfs ||
+	    a->iommu_group != b->iommu_group || a->n_vfs != b->n_vfs ||
+	    strcmp(a->driver, b->driver) != 0 || strcmp(a->reason, b->reason) != 0)
+		return false;
+	for (unsigned i = 0; i < a->n_vfs; i++)
+		if (!vf_equal(&a->vfs[i], &b->vfs[i]))
+			return false;
+	return true;
+}
+
+bool inventory_equal(const struct inventory *a, const struct inventory *b)
+{
+	if (a->framework != b->framework || a->n_cards != b->n_cards)
+		return false;
+	for (unsigned i = 0; i < a->n_cards; i++)
+		if (!card_equal(&a->cards[i], &b->cards[i]))
+			return false;
+	return true;
+}
+
 /* FNV-1a with a final mix, so that sums of it do not cancel out. */
 static uint64_t hash_name(const char *name)
 {

@@ -61,6 +61,9 @@ struct inventory {
 int inventory_scan(const char *sysfs_root, struct inventory **ret, struct error *err) _must_check_;
 struct inventory *inventory_free(struct inventory *inv);
 
+/* Both show the same. Two scans in a row that do were not taken in the middle of a change. */
+bool inventory_equal(const struct inventory *a, const struct inventory *b);
+
 /* A fingerprint of the names in bus/pci/devices, and of which driver the VFs are bound to is NOT in
  * it: cheap enough for once a second. -errno. */
 int inventory_fingerprint(const char *sysfs_root, uint64_t *ret) _must_check_;
