@@ -23,14 +23,17 @@ static uint32_t vf_type(const struct vf *v)
 	return v->type_id ? v->type_id : v->planned_type;
 }
 
-const struct placement_type *capacity_placement_type(const struct card *c, uint32_t type_id)
+static const struct placement_type *last_placement_type(const struct card *c, uint32_t type_id)
 {
-	if (c->fallback != NVML_REASON_NONE || !c->nvml)
-		return NULL;
-	for (unsigned i = 0; i < c->nvml->n_types; i++)
+	for (unsigned i = 0; c->nvml && i < c->nvml->n_types; i++)
 		if (c->nvml->types[i].profile.type_id == type_id)
 			return &c->nvml->types[i].placement;
 	return NULL;
+}
+
+const struct placement_type *capacity_placement_type(const struct card *c, uint32_t type_id)
+{
+	return c->fallback == NVML_REASON_NONE ? last_placement_type(c, type_id) : NULL;
 }
 
 /* Before driver 570 a configured VF takes no placement until its VM boots, and nothing tells where it
@@ -125,14 +128,16 @@ static unsigned available_in_fallback(const struct node *n, const struct card *c
 unsigned capacity_available(const struct node *n, const struct card *c, unsigned index,
 			    const struct placement_set *overlay)
 {
-	int placements;
+	const struct placement_type *t;
 
 	if (!card_is_usable(c) || c->cordoned || c->stuck)
 		return 0;
-	if (c->fallback != NVML_REASON_NONE || !c->nvml)
+	/* Until a fallback's lists are there, what NVML said last is the best that is known; claims wait
+	 * for them. */
+	if (!c->nvml || (c->fallback != NVML_REASON_NONE && c->lists_tried))
 		return available_in_fallback(n, c, index);
-	placements = capacity_free_placements(c, c->types.items[index].type_id, overlay);
-	return MIN(placements < 0 ? 0U : (unsigned)placements, capacity_free_vfs(n, c));
+	t = last_placement_type(c, c->types.items[index].type_id);
+	return t ? MIN(placement_count(placement_type_free(t, overlay)), capacity_free_vfs(n, c)) : 0;
 }
 
 static unsigned random_below(unsigned limit)

@@ -115,6 +115,7 @@ struct card {
 
 	bool listing;	    /* a CARD_OP_LIST is out */
 	bool list_again;
+	bool lists_tried;   /* they were asked for, well or badly, since the fallback began */
 	uint64_t list_seq;  /* node->seq when the lists in use were asked for; 0: never */
 	uint64_t listing_seq;
 	uint64_t listing_since_usec;

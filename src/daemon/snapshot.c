@@ -50,6 +50,7 @@ static void lists_done(const struct card_reply *reply, void *userdata)
 
 	free(job);
 	c->listing = false;
+	c->lists_tried = true;
 	if (reply->result == 0) {
 		if (reply->bad_lines > 0)
 			log_warning("catalogue: %u lines do not parse, ignoring them card=%s: %s",
@@ -133,9 +134,11 @@ static void set_card_fallback(struct node *n, struct card *c, enum nvml_reason r
 	c->fallback = reason;
 	str_copy_cut(c->fallback_text, sizeof c->fallback_text, reason ? text : "");
 	str_sanitize(c->fallback_text, strlen(c->fallback_text));
-	if (reason == NVML_REASON_NONE)
+	if (reason == NVML_REASON_NONE) {
+		c->lists_tried = false;
 		for (unsigned i = 0; i < c->n_vfs; i++)
 			c->vfs[i].list_known = false;
+	}
 	if (quiet)
 		return;
 	pci_addr_format(c->address, address);
