@@ -77,14 +77,51 @@ static bool vf_lists(const struct vf *v, unsigned index)
 	return v->list_known && (v->list[index / 64] >> (index % 64) & 1);
 }
 
-/* Framebuffer in units that nothing has, and vGPUs by size, from the VFs' types alone. */
-static unsigned bound_by_framebuffer(const struct card *c, unsigned size)
+static unsigned units_of(const struct profile *p)
 {
-	unsigned region = c->region, used = 0, same = 0;
+	return (p->framebuffer_mb + 1023) / 1024;
+}
 
-	if (region == 0)
-		for (unsigned i = 0; i < c->types.n; i++)
-			region = MAX(region, (c->types.items[i].framebuffer_mb + 1023) / 1024);
+static unsigned largest_type(const struct card *c)
+{
+	unsigned largest = c->region;
+
+	for (unsigned i = 0; i < c->types.n; i++)
+		largest = MAX(largest, units_of(&c->types.items[i]));
+	return largest;
+}
+
+static unsigned largest_listed(const struct card *c)
+{
+	unsigned largest = 0;
+
+	for (unsigned i = 0; i < c->types.n; i++)
+		for (unsigned k = 0; k < c->n_vfs; k++)
+			if (vf_lists(&c->vfs[k], i))
+				largest = MAX(largest, units_of(&c->types.items[i]));
+	return largest;
+}
+
+/* The largest type is the whole card. Lists of a card that is in use hide it, but a card of the same
+ * kind may know it; and what is listed fits beside what is there. */
+static unsigned estimate_region(const struct node *n, const struct card *c, unsigned used)
+{
+	unsigned region = largest_type(c);
+
+	if (c->region > 0)
+		return c->region;
+	for (unsigned i = 0; i < n->n_cards; i++)
+		if (n->cards[i]->device_id == c->device_id)
+			region = MAX(region, largest_type(n->cards[i]));
+	return MAX(region, used + largest_listed(c));
+}
+
+/* From the VFs' types alone: how many of this size fit into what nothing has, or are left of as many
+ * as fit on an empty card. */
+static unsigned bound_by_framebuffer(const struct node *n, const struct card *c, unsigned size)
+{
+	unsigned region, used = 0, same = 0;
+
 	for (unsigned i = 0; i < c->n_vfs; i++) {
 		const struct vf *v = &c->vfs[i];
 		const struct profile *p;
@@ -94,12 +131,13 @@ static unsigned bound_by_framebuffer(const struct card *c, unsigned size)
 			continue;
 		p = profile_list_find_id(&c->types, vf_type(v));
 		if (p)
-			units = (p->framebuffer_mb + 1023) / 1024;
+			units = units_of(p);
 		used += units;
 		same += units == size;
 	}
 	if (size == 0)
 		return 0;
+	region = estimate_region(n, c, used);
 	return MIN(used < region ? (region - used) / size : 0, region / size > same ? region / size - same : 0);
 }
 
@@ -121,7 +159,7 @@ static unsigned available_in_fallback(const struct node *n, const struct card *c
 	}
 	if (c->mode == NVML_MODE_MIG)
 		return listing;
-	bound = bound_by_framebuffer(c, (c->types.items[index].framebuffer_mb + 1023) / 1024);
+	bound = bound_by_framebuffer(n, c, units_of(&c->types.items[index]));
 	return MIN(listing, bound);
 }
 
