@@ -7,6 +7,7 @@
 
 #include "daemon/allocate.h"
 #include "daemon/reconcile.h"
+#include "daemon/release.h"
 
 struct card *node_find_card(const struct node *n, struct pci_addr address)
 {
@@ -292,8 +293,10 @@ struct node *node_free(struct node *n)
 	for (unsigned i = 0; i < n->n_cards; i++)
 		card_free(n->cards[i]);
 	claim_store_free(n->store);
-	for (unsigned i = 0; i < n->n_claims; i++)
+	for (unsigned i = 0; i < n->n_claims; i++) {
+		release_free(n->claims[i]->release);
 		free(n->claims[i]);
+	}
 	free(n->claims);
 	for (unsigned i = 0; i < n->n_undos; i++)
 		free(n->undos[i]);
@@ -302,6 +305,7 @@ struct node *node_free(struct node *n)
 		free(n->records[i].catalogue);
 	free(n->records);
 	free(n->adoptable);
+	free(n->stale);
 	reconcile_free(n->reconcile);
 	inventory_free(n->inventory);
 	metrics_free(n->metrics);

@@ -48,6 +48,7 @@ struct vf {
 	char driver[32];
 	int vfio_group;
 	char vfio_device[24];
+	bool vfio_node; /* /dev/vfio/devices/<vfio_device> is there */
 
 	uint32_t type_id; /* as read or written last; 0: free */
 	uint32_t planned_type; /* with VF_HOLD_ALLOCATION: what will be written */
@@ -176,7 +177,9 @@ struct node {
 	struct card_record *records; /* of cards, as loaded from the store; owned */
 	bool store_taken; /* what the database says is in memory */
 	bool store_fresh; /* first start: what is configured is adopted */
-	bool adopting;	  /* that is being committed */
+	bool adopting;	  /* that, or what becomes of old records, is being committed */
+	unsigned n_stale;
+	char (*stale)[CLAIM_NAME_MAX]; /* claims of an earlier boot, still on disk; owned */
 	unsigned n_adoptable;
 	struct pci_addr *adoptable; /* VFs to adopt when they can be read; owned */
 	char store_reason[NODE_TEXT_MAX];

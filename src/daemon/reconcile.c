@@ -59,6 +59,7 @@ void reconcile_count_failure(struct node *n, const char *stage)
 
 struct undo_job {
 	struct node *node;
+	struct card *card;
 	struct pci_addr vf;
 };
 
@@ -93,7 +94,7 @@ static void drop_undo(struct node *n, struct undo *undo)
 	unsigned count = 0;
 
 	if (job && ops) {
-		*job = (struct undo_job){ n, undo->record.vf };
+		*job = (struct undo_job){ n, NULL, undo->record.vf };
 		if (undo->claim_name[0]) {
 			ops[count].kind = STORE_OP_DROP_CLAIM;
 			memcpy(ops[count].claim.name, undo->claim_name, sizeof undo->claim_name);
@@ -115,18 +116,15 @@ static void undo_written(const struct card_reply *reply, void *userdata)
 	struct undo_job *job = userdata;
 	struct node *n = job->node;
 	struct undo *undo = node_find_undo(n, job->vf);
-	struct card *c = NULL;
+	struct card *c = job->card;
 	struct vf *v;
 	char text[PCI_ADDR_MAX];
 
-	if (undo)
-		c = node_find_card(n, undo->record.card);
-	if (c)
-		cards_write_end(n, c, job->vf);
+	cards_write_end(n, c, job->vf);
 	v = node_find_vf(n, job->vf, NULL);
 	free(job);
-	if (!undo || !c)
-		return;
+	if (!undo)
+		return; /* the database was loaded anew meanwhile and has no such record */
 	fault_point("undo.written");
 	undo->busy = false;
 	if (reply->result == 0 || reply->step == CARD_STEP_CHANGED) {
@@ -157,12 +155,12 @@ static void try_undo(struct node *n, struct undo *undo)
 		drop_undo(n, undo);
 		return;
 	}
-	if (!v || !v->listed || c->stuck || c->excluded || !c->client)
+	if (!v || !v->listed || c->stuck || v->excluded || !c->client)
 		return; /* tried again when it is back */
 	job = malloc(sizeof *job);
 	if (!job)
 		return;
-	*job = (struct undo_job){ n, undo->record.vf };
+	*job = (struct undo_job){ n, c, undo->record.vf };
 	cards_write_begin(n, c, v);
 	if (card_client_submit(c->client, &request, undo_written, job) < 0) {
 		cards_write_end(n, c, undo->record.vf);
@@ -323,7 +321,7 @@ static void pass_scanned(const struct card_reply *reply, void *userdata)
 		if (!v)
 			continue;
 		if (is_unclaimed(v))
-			judge_unclaimed(n, c, v, reply->vfs[i].open, reply->holder);
+			judge_unclaimed(n, c, v, reply->vfs[i].open, i == 0 ? reply->holder : "");
 		else if (v->claim && holder_is_gone(n, v->claim))
 			judge_idle_claim(n, v->claim, reply->vfs[i].open);
 	}
@@ -357,18 +355,6 @@ static void scan_card(struct node *n, struct card *c)
 
 /* --- The pass -------------------------------------------------------------------------------- */
 
-static void forget_stale_claims(struct node *n)
-{
-	for (unsigned i = 0; i < n->n_claims; i++) {
-		struct claim_entry *entry = n->claims[i];
-
-		if (!entry->claim.boot_id[0] || strcmp(entry->claim.boot_id, n->boot_id) == 0 || entry->release)
-			continue;
-		log_notice("claim: of an earlier boot, dropping it claim=%s", entry->claim.name);
-		release_forget(n, entry);
-	}
-}
-
 void reconcile_pass(struct node *n)
 {
 	node_request_scan(n);
@@ -377,7 +363,6 @@ void reconcile_pass(struct node *n)
 			reconcile_count_failure(n, "store");
 		return;
 	}
-	forget_stale_claims(n);
 	/* Dropping an undo ends later: the array does not change below this loop. */
 	for (unsigned i = 0; i < n->n_undos; i++)
 		try_undo(n, n->undos[i]);

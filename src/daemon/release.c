@@ -42,6 +42,7 @@ struct release {
 	enum claim_state before;
 	bool late; /* the second is over */
 	bool marked;
+	bool must_be_closed; /* an open VF is a reason to stay even if its type is not ours */
 	uint64_t backoff_usec;
 	int code; /* of REVERTING */
 	char detail[NODE_TEXT_MAX];
@@ -68,13 +69,6 @@ static void tell(struct release *r, enum release_end end, int code, const char *
 		if (waiters[i].done)
 			waiters[i].done(&result, waiters[i].userdata);
 	free(waiters);
-}
-
-static void release_free(struct release *r)
-{
-	sd_event_source_disable_unref(r->timer);
-	free(r->waiters);
-	free(r);
 }
 
 static void publish(struct node *n, const struct claim *c)
@@ -241,10 +235,8 @@ static void reset_done(const struct card_reply *reply, void *userdata)
 		if (reply->result == 0 && v)
 			cards_observe_vf(n, c, v, 0, PLACEMENT_NONE);
 		drop(r);
-	} else if (reply->step == CARD_STEP_SCAN) {
-		bool open = reply->n_vfs > 0 && reply->vfs[0].open == CARD_OPEN_YES;
-
-		revert(r, -E_IN_USE, open ? holder_text(reply) : reply->text);
+	} else if (reply->step == CARD_STEP_SCAN && reply->n_vfs > 0 && reply->vfs[0].open == CARD_OPEN_YES) {
+		revert(r, -E_IN_USE, holder_text(reply));
 	} else if (reply->result == -EPERM && reply->scan_partial) {
 		revert(r, -E_IN_USE, "the driver says that the VF is open, by a process that cannot be looked into");
 	} else if (reply->result == -EROFS) {
@@ -255,6 +247,12 @@ static void reset_done(const struct card_reply *reply, void *userdata)
 			tell(r, RELEASE_END_FAILED, -E_DRIVER_STUCK, reply->text, NULL);
 		try_again_later(r, reply->text);
 	}
+}
+
+/* Read, and neither free nor what the claim left there. The card's helper looks again before it writes. */
+static bool is_not_ours(const struct vf *v, const struct claim *claim)
+{
+	return v->usable && v->known && v->type_id != claim->type_id;
 }
 
 static void reset(struct release *r)
@@ -268,8 +266,12 @@ static void reset(struct release *r)
 	};
 
 	r->stage = RELEASE_RESETTING;
-	if (!v || !v->listed || !c->client) {
-		drop(r); /* there is nothing left to write to */
+	if (!v || !v->listed || !c->client || is_not_ours(v, claim)) {
+		drop(r); /* there is nothing (of ours) left to write to */
+		return;
+	}
+	if (v->excluded) {
+		try_again_later(r, "excluded by the configuration, not written");
 		return;
 	}
 	if (c->stuck) {
@@ -338,8 +340,12 @@ static void scan(struct release *r)
 	struct card_request request = { .op = CARD_OP_SCAN, .n_vfs = 1, .vfs = { claim->vf } };
 
 	r->stage = RELEASE_SCANNING;
-	if (!v || !v->listed || !c->client) {
+	if (!v || !v->listed || !c->client || (is_not_ours(v, claim) && !r->must_be_closed)) {
 		mark(r);
+		return;
+	}
+	if (v->excluded && !is_not_ours(v, claim)) {
+		fail(r, -E_FORBIDDEN, "the VF is excluded by the configuration: it is never written");
 		return;
 	}
 	if (card_client_submit(c->client, &request, scanned, r) < 0)
@@ -384,15 +390,11 @@ static void join(struct release *r, release_done_fn done, void *userdata)
 	}
 }
 
-void release_start(struct node *n, struct claim_entry *entry, release_done_fn done, void *userdata)
+static void start(struct node *n, struct claim_entry *entry, bool must_be_closed, release_done_fn done,
+		  void *userdata)
 {
-	struct release *r;
+	struct release *r = calloc(1, sizeof *r);
 
-	if (entry->release) {
-		join(entry->release, done, userdata);
-		return;
-	}
-	r = calloc(1, sizeof *r);
 	if (!r || add_waiter(r, done, userdata) < 0) {
 		free(r);
 		answer(done, userdata, RELEASE_END_FAILED, -E_INTERNAL, "out of memory", NULL);
@@ -401,6 +403,7 @@ void release_start(struct node *n, struct claim_entry *entry, release_done_fn do
 	r->node = n;
 	r->entry = entry;
 	r->before = entry->claim.state;
+	r->must_be_closed = must_be_closed;
 	r->backoff_usec = RETRY_FIRST_USEC;
 	entry->release = r;
 	node_changed(n);
@@ -412,6 +415,29 @@ void release_start(struct node *n, struct claim_entry *entry, release_done_fn do
 	}
 	arm(r, PATIENCE_USEC);
 	scan(r);
+}
+
+void release_start(struct node *n, struct claim_entry *entry, release_done_fn done, void *userdata)
+{
+	if (entry->release)
+		join(entry->release, done, userdata);
+	else
+		start(n, entry, false, done, userdata);
+}
+
+void release_lost(struct node *n, struct claim_entry *entry, release_done_fn done, void *userdata)
+{
+	start(n, entry, true, done, userdata);
+}
+
+struct release *release_free(struct release *r)
+{
+	if (!r)
+		return NULL;
+	sd_event_source_disable_unref(r->timer);
+	free(r->waiters);
+	free(r);
+	return NULL;
 }
 
 struct deferred_release {
@@ -481,39 +507,4 @@ void release_retry_all(struct node *n)
 		if (r && r->stage == RELEASE_WAITING)
 			arm(r, 0);
 	}
-}
-
-struct forgetting {
-	struct node *node;
-	char name[CLAIM_NAME_MAX];
-};
-
-static void forgotten(int result, const struct error *err, void *userdata)
-{
-	struct forgetting *f = userdata;
-	struct claim_entry *entry = node_find_claim(f->node, f->name);
-
-	if (result < 0)
-		log_error("claims database: stale claim cannot be removed, retrying claim=%s: %s", f->name,
-			  error_text(err));
-	else if (entry)
-		node_remove_claim(f->node, entry);
-	free(f);
-}
-
-void release_forget(struct node *n, struct claim_entry *entry)
-{
-	struct store_op *op = calloc(1, sizeof *op);
-	struct forgetting *f = calloc(1, sizeof *f);
-
-	if (op && f) {
-		op->kind = STORE_OP_DROP_CLAIM;
-		op->claim = entry->claim;
-		f->node = n;
-		memcpy(f->name, entry->claim.name, sizeof f->name);
-		if (claim_store_submit(n->store, op, 1, forgotten, f) == 0)
-			f = NULL;
-	}
-	free(op);
-	free(f);
 }

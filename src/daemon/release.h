@@ -34,8 +34,12 @@ void release_submit(struct node *n, const char *name, uint32_t uid, release_done
 /* Without a client: found `releasing` at start (skips the first scan), or the holder is gone. */
 void release_start(struct node *n, struct claim_entry *entry, release_done_fn done, void *userdata);
 
-/* Takes a claim off the disk and out of memory without touching its VF (stale boot id). */
-void release_forget(struct node *n, struct claim_entry *entry);
+/* For a claim that is to be replaced: `done` is told of failure also where the VF is open and its type
+ * not ours. There must be no release under way. */
+void release_lost(struct node *n, struct claim_entry *entry, release_done_fn done, void *userdata);
+
+/* Without telling anybody; at the end of the daemon. */
+struct release *release_free(struct release *r);
 
 /* A card can be written again: retry now what waits. */
 void release_retry_all(struct node *n);

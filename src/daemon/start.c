@@ -41,6 +41,8 @@ static int take_intent(struct node *n, const struct claim *claim)
 	struct undo *undo;
 	int r;
 
+	if (allocate_is_pending(n, claim->name))
+		return 0; /* loaded anew in the middle of it: it looks after its record itself */
 	log_notice("claim: was on its way when berthd ended, undoing it claim=%s", claim->name);
 	r = node_add_undo(n, &record, &undo);
 	if (r < 0)
@@ -49,11 +51,25 @@ static int take_intent(struct node *n, const struct claim *claim)
 	return 0;
 }
 
+/* What a claim of an earlier boot names is gone with it. It is neither shown nor in anybody's way, and
+ * leaves the disk before the start ends. A claim that does not say when it was made counts as valid. */
+static bool take_if_stale(struct node *n, const struct claim *claim)
+{
+	if (!claim->boot_id[0] || strcmp(claim->boot_id, n->boot_id) == 0)
+		return false;
+	log_notice("claim: of an earlier boot, dropping it claim=%s", claim->name);
+	memcpy(n->stale[n->n_stale++], claim->name, sizeof claim->name);
+	return true;
+}
+
 static int take_content(struct node *n, const struct store_content *content)
 {
 	int r;
 
 	n->store_fresh = content->fresh;
+	n->stale = calloc(MAX(content->n_claims, 1U), sizeof *n->stale);
+	if (!n->stale)
+		return -ENOMEM;
 	r = n->records ? 0 : take_records(n, content);
 	for (unsigned i = 0; r == 0 && i < content->n_undos; i++) {
 		struct undo *undo;
@@ -65,9 +81,11 @@ static int take_content(struct node *n, const struct store_content *content)
 	for (unsigned i = 0; r == 0 && i < content->n_claims; i++) {
 		struct claim_entry *entry;
 
+		if (take_if_stale(n, &content->claims[i]))
+			continue;
 		if (content->claims[i].state == CLAIM_STATE_INTENT)
 			r = take_intent(n, &content->claims[i]);
-		else
+		else if (!node_find_claim(n, content->claims[i].name))
 			r = node_add_claim(n, &content->claims[i], &entry);
 	}
 	n->adoptable = calloc(MAX(content->n_adoptable, 1U), sizeof *n->adoptable);
@@ -78,16 +96,21 @@ static int take_content(struct node *n, const struct store_content *content)
 	return r;
 }
 
-/* A database that became unreadable and is read again starts from what it says. */
+/* A database that became unreadable and is read again starts from what it says, but for claims that are
+ * being released: those go on and come to their end. */
 static void forget_content(struct node *n)
 {
-	while (n->n_claims > 0 && !n->claims[n->n_claims - 1]->release)
-		node_remove_claim(n, n->claims[n->n_claims - 1]);
+	for (unsigned i = n->n_claims; i-- > 0;)
+		if (!n->claims[i]->release)
+			node_remove_claim(n, n->claims[i]);
 	while (n->n_undos > 0)
 		node_remove_undo(n, n->undos[n->n_undos - 1]);
 	free(n->adoptable);
 	n->adoptable = NULL;
 	n->n_adoptable = 0;
+	free(n->stale);
+	n->stale = NULL;
+	n->n_stale = 0;
 }
 
 void start_store_loaded(struct claim_store *s, enum store_state state, const struct store_content *content,
@@ -282,6 +305,64 @@ void start_vfs_read(struct node *n)
 	start_try_finish(n);
 }
 
+/* --- Records of an earlier start ---------------------------------------------------------------------- */
+
+/* An intent left behind, which holds up its name. */
+static bool holds_a_name(const struct undo *undo)
+{
+	return !undo->stored && undo->claim_name[0];
+}
+
+static bool has_old_records(const struct node *n)
+{
+	for (unsigned i = 0; i < n->n_undos; i++)
+		if (holds_a_name(n->undos[i]))
+			return true;
+	return n->n_stale > 0;
+}
+
+static void old_records_settled(int result, const struct error *err, void *userdata)
+{
+	struct node *n = userdata;
+
+	n->adopting = false;
+	if (result < 0) {
+		log_error("claims database: records of an earlier start cannot be settled, retrying: %s",
+			  error_text(err));
+		return;
+	}
+	n->n_stale = 0;
+	for (unsigned i = 0; i < n->n_undos; i++) {
+		n->undos[i]->stored = true;
+		n->undos[i]->claim_name[0] = '\0';
+	}
+	start_try_finish(n);
+}
+
+/* Claims of an earlier boot go; intents become undo records of their VFs, so that their names are free
+ * when the start ends, however long a VF takes. */
+static void settle_old_records(struct node *n)
+{
+	struct store_op *ops = calloc(n->n_stale + n->n_undos, sizeof *ops);
+	unsigned count = 0;
+
+	if (!ops)
+		return;
+	for (unsigned i = 0; i < n->n_stale; i++) {
+		ops[count].kind = STORE_OP_DROP_CLAIM;
+		memcpy(ops[count++].claim.name, n->stale[i], sizeof ops[0].claim.name);
+	}
+	for (unsigned i = 0; i < n->n_undos; i++) {
+		if (!holds_a_name(n->undos[i]))
+			continue;
+		ops[count].kind = STORE_OP_PUT_UNDO;
+		ops[count].undo = n->undos[i]->record;
+		memcpy(ops[count++].claim.name, n->undos[i]->claim_name, sizeof ops[0].claim.name);
+	}
+	n->adopting = claim_store_submit(n->store, ops, count, old_records_settled, n) == 0;
+	free(ops);
+}
+
 /* --- The end of the start ------------------------------------------------------------------------ */
 
 static bool first_look_has_ended(const struct node *n)
@@ -342,7 +423,9 @@ void start_try_finish(struct node *n)
 {
 	if (n->stage != NODE_STARTING || !first_look_has_ended(n))
 		return;
-	if (n->store_fresh)
+	if (has_old_records(n))
+		settle_old_records(n);
+	else if (n->store_fresh)
 		adopt_all(n);
 	else
 		finish_start(n);
