@@ -7,6 +7,7 @@
 #include "daemon/allocate.h"
 
 enum allocation_stage {
+	ALLOCATION_REPLACING,	/* an old claim of that name, whose VF is gone or changed, is taken back */
 	ALLOCATION_WAITING,	/* for an answer newer than its arrival, or for capacity */
 	ALLOCATION_INTENT,	/* intent being committed */
 	ALLOCATION_QUEUED,	/* for its turn on the card */

@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "daemon/cards.h"
 #include "daemon/node-metrics.h"
+#include "daemon/release.h"
 #include "daemon/snapshot.h"
 #include "model/outcome.h"
 
@@ -199,6 +200,21 @@ static void answer(allocate_done_fn done, void *userdata, int code, const char *
 	done(&result, userdata);
 }
 
+/* Its VF is gone, or is not what the claim left there: no use to anybody. */
+static bool is_lost(const struct claim_entry *e)
+{
+	switch (e->problem) {
+	case CLAIM_PROBLEM_VF_MISSING:
+	case CLAIM_PROBLEM_TYPE_LOST:
+	case CLAIM_PROBLEM_TYPE_CHANGED:
+		return true;
+	case CLAIM_PROBLEM_NONE:
+	case CLAIM_PROBLEM_CARD_STUCK:
+		break;
+	}
+	return false;
+}
+
 static bool belongs_to_another(const struct node *n, uint32_t uid, const struct allocation_request *request)
 {
 	return request->uid != 0 && request->uid != uid && n->config->claims != CONFIG_CLAIMS_SHARED;
@@ -224,6 +240,8 @@ static bool answer_existing(struct node *n, const struct allocation_request *req
 		answer(done, userdata, -E_FORBIDDEN, "the claim of that name belongs to another user", NULL);
 		return true;
 	}
+	if (is_lost(e))
+		return false;
 	answer(done, userdata, 0, "", e);
 	return true;
 }
@@ -262,9 +280,34 @@ static struct allocation *allocation_new(struct node *n, const struct allocation
 	return a;
 }
 
+static void replaced(const struct release_result *result, void *userdata)
+{
+	struct allocation *a = userdata;
+
+	switch (result->end) {
+	case RELEASE_END_DONE:
+	case RELEASE_END_NOTHING:
+		if (a->abandoned) {
+			allocation_end(a, -E_CLIENT_GONE, "the client hung up", NULL, NULL, 0);
+			return;
+		}
+		a->stage = ALLOCATION_WAITING;
+		a->arrived_seq = node_next_seq(a->node);
+		snapshot_request(a->node);
+		return;
+	case RELEASE_END_PENDING:
+		allocation_end(a, -E_RELEASING, "the lost VF of that name is still being released", NULL, NULL, 0);
+		return;
+	case RELEASE_END_FAILED:
+		allocation_end(a, result->code, result->detail, NULL, NULL, 0);
+		return;
+	}
+}
+
 static void start(struct node *n, const struct allocation_request *request, allocate_done_fn done,
 		  void *userdata, struct allocation_waiter **ret_waiter)
 {
+	struct claim_entry *old = node_find_claim(n, request->name);
 	struct allocation *a = allocation_new(n, request);
 	struct allocation_refusal refusals[INVENTORY_CARDS_MAX];
 	char detail[NODE_TEXT_MAX] = "";
@@ -279,6 +322,12 @@ static void start(struct node *n, const struct allocation_request *request, allo
 		answer(done, userdata, -E_INTERNAL, "out of memory", NULL);
 		return;
 	}
+	if (old) {
+		release_lost(n, old, replaced, a);
+		*ret_waiter = find(n, request->name) ? w : NULL; /* it may have failed at once */
+		return;
+	}
+	a->stage = ALLOCATION_WAITING;
 	r = node_is_ready(n) ? allocation_precheck(a, detail, refusals, &n_refusals) : 0;
 	if (r < 0 && !(r == -E_INSUFFICIENT_RESOURCES && a->deadline_usec > 0)) {
 		allocation_end(a, r, detail, NULL, refusals, n_refusals);
@@ -299,16 +348,16 @@ void allocate_submit(struct node *n, const struct allocation_request *request, a
 		answer(done, userdata, -E_STORE_UNAVAILABLE, node_not_ready_reason(n), NULL);
 		return;
 	}
-	if (answer_existing(n, request, done, userdata))
+	a = find(n, request->name);
+	if (!a && answer_existing(n, request, done, userdata))
 		return;
-	for (unsigned i = 0; i < n->n_undos; i++) {
+	for (unsigned i = 0; n->stage == NODE_READY && i < n->n_undos; i++) {
 		if (strcmp(n->undos[i]->claim_name, request->name) == 0) {
 			answer(done, userdata, -E_STORE_UNAVAILABLE,
 			       "an earlier claim of that name could not be taken off the disk yet", NULL);
 			return;
 		}
 	}
-	a = find(n, request->name);
 	if (!a) {
 		start(n, request, done, userdata, ret_waiter);
 		return;
