@@ -240,6 +240,14 @@ static void set_cordon(struct http_request *req, struct node *n, bool cordoned)
 	c = requested_card(req, n);
 	if (!c)
 		return;
+	/* The first commit of a new database must be the adoption. */
+	if (!node_is_ready(n)) {
+		http_reply_problem(req,
+				   claim_store_get_state(n->store) == STORE_STATE_UNREADABLE ? -E_STORE_UNAVAILABLE
+											     : -E_NOT_READY,
+				   node_not_ready_reason(n), NULL);
+		return;
+	}
 	op = calloc(1, sizeof *op);
 	job = malloc(sizeof *job);
 	if (op && job) {
