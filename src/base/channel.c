@@ -80,7 +80,7 @@ int channel_spawn(const char *path, char *const argv[], pid_t *ret_pid, int *ret
 	r = spawn_with(path, argv, theirs, &pid);
 	if (r < 0)
 		return r;
-	/* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): set whenever spawn_with() succeeds. */
+	/* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): spawn_with() has set it. */
 	pidfd = pidfd_open(pid, 0);
 	if (pidfd < 0) {
 		r = -errno;
