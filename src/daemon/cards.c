@@ -329,6 +329,7 @@ static void take_over_vfs(struct node *n, struct card *c, const struct inventory
 		str_copy_cut(v->driver, sizeof v->driver, f->driver);
 		v->vfio_group = f->vfio_group;
 		str_copy_cut(v->vfio_device, sizeof v->vfio_device, f->vfio_device);
+		v->vfio_node = f->vfio_node;
 		c->has_vfs |= f->vendor_vfio;
 	}
 	free(old);
@@ -438,6 +439,7 @@ static void apply_inventory(struct node *n, struct inventory *inv)
 struct scan_job {
 	struct node *n;
 	char *sysfs_root;
+	char *dev_root;
 	struct inventory *result;
 	struct error err;
 	int r;
@@ -448,6 +450,8 @@ static void scan_run(void *userdata)
 	struct scan_job *job = userdata;
 
 	job->r = inventory_scan(job->sysfs_root, &job->result, &job->err);
+	if (job->r >= 0)
+		inventory_find_nodes(job->result, job->dev_root);
 }
 
 static void scan_drop(void *userdata)
@@ -456,6 +460,7 @@ static void scan_drop(void *userdata)
 
 	inventory_free(job->result);
 	free(job->sysfs_root);
+	free(job->dev_root);
 	free(job);
 }
 
@@ -498,7 +503,8 @@ void node_request_scan(struct node *n)
 		return;
 	job->n = n;
 	job->sysfs_root = strdup(n->config->sysfs_root);
-	if (!job->sysfs_root || worker_submit(n->scanner, scan_run, scan_done, scan_drop, job) < 0) {
+	job->dev_root = strdup(n->config->dev_root);
+	if (!job->sysfs_root || !job->dev_root || worker_submit(n->scanner, scan_run, scan_done, scan_drop, job) < 0) {
 		scan_drop(job);
 		return;
 	}

@@ -460,6 +460,23 @@ int inventory_scan(const char *sysfs_root, struct inventory **ret, struct error 
 	return 0;
 }
 
+void inventory_find_nodes(struct inventory *inv, const char *dev_root)
+{
+	_close_ int fd = open(dev_root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	/* Without the folder nothing is in it: faccessat() says so of -1. */
+	inv->iommufd = exists(fd, "iommu");
+	for (unsigned c = 0; c < inv->n_cards; c++) {
+		for (unsigned i = 0; i < inv->cards[c].n_vfs; i++) {
+			struct inventory_vf *vf = &inv->cards[c].vfs[i];
+			char path[48];
+
+			snprintf(path, sizeof path, "vfio/devices/%s", vf->vfio_device);
+			vf->vfio_node = vf->vfio_device[0] && exists(fd, path);
+		}
+	}
+}
+
 struct inventory *inventory_free(struct inventory *inv)
 {
 	if (inv)
@@ -472,6 +489,7 @@ static bool vf_equal(const struct inventory_vf *a, const struct inventory_vf *b)
 {
 	return pci_addr_equal(a->address, b->address) && a->number == b->number &&
 	       a->vendor_vfio == b->vendor_vfio && a->mdev == b->mdev && a->vfio_group == b->vfio_group &&
+	       a->vfio_node == b->vfio_node &&
 	       strcmp(a->driver, b->driver) == 0 && strcmp(a->vfio_device, b->vfio_device) == 0 &&
 	       strcmp(a->reason, b->reason) == 0;
 }

@@ -30,6 +30,7 @@ struct inventory_vf {
 	bool mdev;		 /* has mdev_supported_types */
 	int vfio_group;		 /* -1: none */
 	char vfio_device[24];	 /* "vfio12"; "" none */
+	bool vfio_node;		 /* its node is there (inventory_find_nodes()) */
 	char reason[INVENTORY_REASON_MAX]; /* why it is not usable; "" when it is (vendor_vfio) */
 };
 
@@ -54,12 +55,16 @@ struct inventory {
 	enum inventory_framework framework;
 	unsigned n_cards;
 	unsigned n_cards_beyond; /* above INVENTORY_CARDS_MAX: left out, the highest addresses */
+	bool iommufd; /* /dev/iommu is there (inventory_find_nodes()) */
 	struct inventory_card *cards; /* owned; by address; also cards without SR-IOV (passthrough) */
 };
 
 /* Scans `sysfs_root`. -errno only when bus/pci/devices itself cannot be listed. */
 int inventory_scan(const char *sysfs_root, struct inventory **ret, struct error *err) _must_check_;
 struct inventory *inventory_free(struct inventory *inv);
+
+/* Looks which nodes are in `dev_root`. The kernel makes them together with the entries in sysfs. */
+void inventory_find_nodes(struct inventory *inv, const char *dev_root);
 
 /* Both show the same. Two scans in a row that do were not taken in the middle of a change. */
 bool inventory_equal(const struct inventory *a, const struct inventory *b);

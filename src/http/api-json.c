@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/str.h"
 #include "daemon/capacity.h"
@@ -43,18 +42,9 @@ static json_t *device_path(const struct node *n, const char *format_tail)
 	return json_string(path);
 }
 
-static bool device_exists(const struct node *n, const char *tail)
-{
-	char path[512];
-
-	snprintf(path, sizeof path, "%s/%s", n->config->dev_root, tail);
-	return access(path, F_OK) == 0;
-}
-
 static void set_vfio(const struct node *n, json_t *o, const struct vf *v)
 {
 	char group[40], device[48];
-	bool has_device;
 
 	if (!v) {
 		json_object_set_new(o, "vfio_group", json_null());
@@ -64,11 +54,10 @@ static void set_vfio(const struct node *n, json_t *o, const struct vf *v)
 	}
 	snprintf(group, sizeof group, "vfio/%d", v->vfio_group);
 	snprintf(device, sizeof device, "vfio/devices/%s", v->vfio_device);
-	has_device = v->vfio_device[0] && device_exists(n, device);
 	json_object_set_new(o, "vfio_group",
 			    v->vfio_group >= 0 ? device_path(n, group) : json_null());
-	json_object_set_new(o, "vfio_device", has_device ? device_path(n, device) : json_null());
-	json_object_set_new(o, "iommufd", json_boolean(has_device && device_exists(n, "iommu")));
+	json_object_set_new(o, "vfio_device", v->vfio_node ? device_path(n, device) : json_null());
+	json_object_set_new(o, "iommufd", json_boolean(v->vfio_node && n->inventory->iommufd));
 }
 
 json_t *api_json_claim(const struct node *n, const struct claim *c, enum claim_problem problem)

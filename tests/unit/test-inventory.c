@@ -78,6 +78,38 @@ static void a_host_without_cards_is_empty(void **state)
 	inventory_free(NULL);
 }
 
+static void finds_the_nodes_of_vfs(void **state)
+{
+	struct plain_tree *t = *state;
+	struct inventory *inv;
+	char path[64];
+
+	add_card_with_vfs(t, card41, 2, 4);
+	inv = scan(t);
+	assert_false(inv->cards[0].vfs[0].vfio_node);
+	inventory_find_nodes(inv, t->dev);
+	assert_true(inv->cards[0].vfs[0].vfio_node);
+	assert_true(inv->cards[0].vfs[1].vfio_node);
+	assert_false(inv->iommufd);
+	snprintf(path, sizeof path, "dev/vfio/devices/%s", inv->cards[0].vfs[1].vfio_device);
+	plain_tree_remove(t, path);
+	plain_tree_write(t, "dev/iommu", "");
+	inventory_find_nodes(inv, t->dev);
+	assert_true(inv->cards[0].vfs[0].vfio_node);
+	assert_false(inv->cards[0].vfs[1].vfio_node);
+	assert_true(inv->iommufd);
+	plain_tree_remove(t, "dev");
+	inventory_find_nodes(inv, t->dev);
+	assert_false(inv->cards[0].vfs[0].vfio_node);
+	assert_false(inv->iommufd);
+	/* Without an entry in sysfs the folder of all nodes is none. */
+	plain_tree_dir(t, "dev/vfio/devices");
+	inv->cards[0].vfs[0].vfio_device[0] = '\0';
+	inventory_find_nodes(inv, t->dev);
+	assert_false(inv->cards[0].vfs[0].vfio_node);
+	inventory_free(inv);
+}
+
 static void finds_cards_and_their_vfs_by_number(void **state)
 {
 	struct plain_tree *t = *state;
@@ -484,6 +516,7 @@ int main(void)
 		TEST(an_unreadable_bus_is_an_error),
 		TEST(a_host_without_cards_is_empty),
 		TEST(finds_cards_and_their_vfs_by_number),
+		TEST(finds_the_nodes_of_vfs),
 		TEST(other_functions_are_no_cards),
 		TEST(cards_for_passthrough_are_listed),
 		TEST(a_damaged_vf_costs_only_itself),
