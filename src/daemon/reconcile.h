@@ -2,9 +2,9 @@
 /*
  * Bringing records and hardware together: at start, every reconcile_interval, and soon after a failure.
  *
- * A pass rescans, retries undo records and releases, resets VFs that are configured but nobody's, drops
- * claims of an earlier boot, releases claims whose holder is gone, and refreshes the placements. Unknown
- * is never empty: what cannot be read is left alone.
+ * A pass rescans, retries undo records and releases, resets VFs that are configured but nobody's,
+ * releases claims whose holder is gone, and refreshes the placements. Unknown is never empty: what
+ * cannot be read is left alone. (Claims of an earlier boot go before, in daemon/start.c.)
  */
 #pragma once
 
