@@ -287,6 +287,8 @@ struct node *node_free(struct node *n)
 	sd_event_source_disable_unref(n->reconcile_timer);
 	sd_event_source_disable_unref(n->plan_timer);
 	sd_event_source_disable_unref(n->defer);
+	sd_event_source_disable_unref(n->probe_timer);
+	sd_event_source_disable_unref(n->patience_timer);
 	worker_free(n->scanner);
 	nvml_client_free(n->nvml);
 	allocate_free_all(n);

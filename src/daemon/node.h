@@ -190,6 +190,9 @@ struct node {
 	uint64_t sweep_begun_usec; /* when it began to be of use to those who wait for it */
 	unsigned sweep_restarts;
 	uint64_t query_usec;	   /* how long the last good query took */
+	uint64_t claims_since_usec; /* since when claims wait for the sweep after this one; 0: none do */
+	bool nvml_hung; /* nothing waits for NVML until it has answered a query that nobody waits for */
+	uint64_t probe_delay_usec;
 	uint64_t answered_seq;	   /* of the last one that ended */
 	uint64_t snapshot_usec;	   /* when the placements in use were asked for */
 	enum nvml_reason host_fallback;
@@ -203,7 +206,7 @@ struct node {
 	void (*ready)(struct node *n); /* the start has ended; may come again after a repaired database */
 
 	struct node_metrics *m;
-	sd_event_source *poll_timer, *reconcile_timer, *plan_timer, *defer;
+	sd_event_source *poll_timer, *reconcile_timer, *plan_timer, *defer, *probe_timer, *patience_timer;
 	struct reconcile *reconcile;
 };
 

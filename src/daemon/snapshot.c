@@ -20,6 +20,10 @@
 /* Of one query; each is a message that a helper deep in the driver has not read yet. */
 #define RESTARTS_MAX 64
 
+/* How soon after a time-out NVML is tried again, doubled each time up to the longest. */
+#define PROBE_FIRST_USEC   (500 * USEC_PER_MSEC)
+#define PROBE_LONGEST_USEC (10 * USEC_PER_SEC)
+
 int64_t snapshot_age_ms(const struct node *n)
 {
 	if (n->snapshot_usec == 0)
@@ -322,13 +326,19 @@ static void apply_answer(struct node *n, const struct nvml_answer *answer)
 	node_metrics_observe_query(n, answer);
 }
 
+static void request_lists_of_fallbacks(struct node *n)
+{
+	for (unsigned i = 0; i < n->n_cards; i++)
+		if (n->cards[i]->fallback != NVML_REASON_NONE)
+			request_lists(n, n->cards[i]);
+}
+
 static void sweep_finished(struct node *n)
 {
 	n->sweep_busy = false;
 	n->answered_seq = n->sweep_seq;
-	for (unsigned i = 0; i < n->n_cards; i++)
-		if (n->cards[i]->fallback != NVML_REASON_NONE)
-			request_lists(n, n->cards[i]);
+	sd_event_source_set_enabled(n->patience_timer, SD_EVENT_OFF);
+	request_lists_of_fallbacks(n);
 	n->snapshot_loaded = true;
 	node_changed(n);
 	start_try_finish(n);
@@ -337,17 +347,110 @@ static void sweep_finished(struct node *n)
 		snapshot_request(n);
 }
 
+static bool wants_query(const struct card *c)
+{
+	return c->present && c->has_vfs && c->n_vfs > 0;
+}
+
+/* --- While NVML hangs ------------------------------------------------------------------------- */
+
+/* As if a query had been sent and had timed out. The text is that of the first one: it is one hang. */
+static void apply_timeout(struct node *n)
+{
+	uint64_t now = clock_now_usec();
+	struct nvml_answer answer = {
+		.reason = NVML_REASON_TIMEOUT, .skipped = true, .asked_usec = now, .answered_usec = now
+	};
+
+	if (n->host_fallback == NVML_REASON_TIMEOUT)
+		str_copy_cut(answer.text, sizeof answer.text, n->host_fallback_text);
+	else
+		snprintf(answer.text, sizeof answer.text, "NVML did not answer within %g s",
+			 (double)n->config->nvml_timeout_usec / (double)USEC_PER_SEC);
+	apply_answer(n, &answer);
+}
+
+static void probe_later(struct node *n)
+{
+	sd_event_source_set_time(n->probe_timer, clock_now_usec() + n->probe_delay_usec);
+	sd_event_source_set_enabled(n->probe_timer, SD_EVENT_ONESHOT);
+	n->probe_delay_usec = MIN(n->probe_delay_usec * 2, PROBE_LONGEST_USEC);
+}
+
+static void probe_answered(const struct nvml_answer *answer, void *userdata)
+{
+	struct node *n = userdata;
+
+	if (!answer->skipped) {
+		count_reasons(n, answer);
+		node_metrics_observe_query(n, answer);
+	}
+	if (n->nvml_hung && answer->reason == NVML_REASON_TIMEOUT) {
+		probe_later(n);
+		return;
+	}
+	n->nvml_hung = false;
+	snapshot_request(n);
+}
+
+static int probe(sd_event_source *source, uint64_t usec, void *userdata)
+{
+	struct node *n = userdata;
+	struct pci_addr cards[NVML_CARDS_MAX];
+	unsigned count = 0;
+
+	(void)source;
+	(void)usec;
+	for (unsigned i = 0; i < n->n_cards && count < NVML_CARDS_MAX; i++)
+		if (wants_query(n->cards[i]))
+			cards[count++] = n->cards[i]->address;
+	if (n->nvml_hung && nvml_client_query(n->nvml, cards, count, probe_answered, n) < 0)
+		probe_later(n);
+	return 0;
+}
+
+/* The helper is killed, but whether a fresh one hangs as well is for nobody to wait for. */
+static void begin_hang(struct node *n)
+{
+	n->nvml_hung = true;
+	n->probe_delay_usec = PROBE_FIRST_USEC;
+	probe_later(n);
+}
+
+void snapshot_driver_changed(struct node *n)
+{
+	n->nvml_hung = false;
+	sd_event_source_set_enabled(n->probe_timer, SD_EVENT_OFF);
+}
+
+/* Claims had to wait for the end of another query first: they fall back when their time is over. The
+ * query goes on. */
+static int claims_waited_enough(sd_event_source *source, uint64_t usec, void *userdata)
+{
+	struct node *n = userdata;
+
+	(void)source;
+	(void)usec;
+	if (!n->sweep_busy || n->answered_seq == n->sweep_seq)
+		return 0;
+	apply_timeout(n);
+	n->answered_seq = n->sweep_seq;
+	request_lists_of_fallbacks(n);
+	node_changed(n);
+	allocate_plan(n);
+	return 0;
+}
+
+/* --- Asking ------------------------------------------------------------------------------------ */
+
 static void sweep_answered(const struct nvml_answer *answer, void *userdata)
 {
 	struct node *n = userdata;
 
 	apply_answer(n, answer);
+	if (answer->reason == NVML_REASON_TIMEOUT)
+		begin_hang(n);
 	sweep_finished(n);
-}
-
-static bool wants_query(const struct card *c)
-{
-	return c->present && c->has_vfs && c->n_vfs > 0;
 }
 
 /* What is said from now on is newer than all that was written before. Fills in whom to ask. */
@@ -356,6 +459,7 @@ static unsigned begin_query(struct node *n, struct pci_addr cards[static NVML_CA
 	unsigned count = 0;
 
 	n->sweep_wanted = false;
+	n->claims_since_usec = 0;
 	n->sweep_seq = node_next_seq(n);
 	for (unsigned i = 0; i < n->n_cards && count < NVML_CARDS_MAX; i++) {
 		struct card *c = n->cards[i];
@@ -392,25 +496,35 @@ static int start_sweep(sd_event_source *source, void *userdata)
 {
 	struct node *n = userdata;
 	struct pci_addr cards[NVML_CARDS_MAX];
+	uint64_t since = n->claims_since_usec;
 	unsigned count;
 
 	(void)source;
 	if (n->sweep_busy)
 		ask_anew_for_claims(n);
-	if (n->sweep_busy || !n->inventory_known)
+	if (n->sweep_busy || !n->inventory_known || (nvml_client_is_busy(n->nvml) && !n->nvml_hung))
 		return 0; /* asked for again when that has ended */
 	n->sweep_busy = true;
 	n->sweep_begun_usec = clock_now_usec();
 	n->sweep_restarts = 0;
 	count = begin_query(n, cards);
-	if (count == 0 || nvml_client_query(n->nvml, cards, count, sweep_answered, n) < 0)
+	if (n->nvml_hung && count > 0) {
+		apply_timeout(n);
 		sweep_finished(n);
+	} else if (count == 0 || nvml_client_query(n->nvml, cards, count, sweep_answered, n) < 0) {
+		sweep_finished(n);
+	} else if (since > 0) {
+		sd_event_source_set_time(n->patience_timer, since + n->config->nvml_timeout_usec);
+		sd_event_source_set_enabled(n->patience_timer, SD_EVENT_ONESHOT);
+	}
 	return 0;
 }
 
 void snapshot_request(struct node *n)
 {
 	n->sweep_wanted = true;
+	if (n->sweep_busy && n->claims_since_usec == 0 && allocate_waits(n, n->sweep_seq, UINT64_MAX))
+		n->claims_since_usec = clock_now_usec();
 	/* Once per turn of the loop: claims that came in together share the query. */
 	if (sd_event_source_set_enabled(n->defer, SD_EVENT_ONESHOT) < 0)
 		log_error("snapshot: refresh cannot be started");
@@ -427,6 +541,15 @@ int snapshot_start(struct node *n, struct error *err)
 	r = sd_event_source_set_priority(n->defer, SD_EVENT_PRIORITY_NORMAL + 10);
 	if (r >= 0)
 		r = sd_event_source_set_enabled(n->defer, SD_EVENT_OFF);
+	if (r >= 0)
+		r = sd_event_add_time(n->event, &n->probe_timer, CLOCK_MONOTONIC, 0, 0, probe, n);
+	if (r >= 0)
+		r = sd_event_source_set_enabled(n->probe_timer, SD_EVENT_OFF);
+	if (r >= 0)
+		r = sd_event_add_time(n->event, &n->patience_timer, CLOCK_MONOTONIC, 0, 0,
+				      claims_waited_enough, n);
+	if (r >= 0)
+		r = sd_event_source_set_enabled(n->patience_timer, SD_EVENT_OFF);
 	if (r < 0)
 		return error_set_errno(err, r, "refresh source");
 	return 0;

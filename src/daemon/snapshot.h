@@ -16,6 +16,9 @@ int snapshot_start(struct node *n, struct error *err) _must_check_;
 /* Asks for a refresh, or tells that a claim waits for an answer newer than now. Cheap, coalesces. */
 void snapshot_request(struct node *n);
 
+/* The driver was given back or taken in use by hand: what was known of a hang does not count. */
+void snapshot_driver_changed(struct node *n);
+
 /* Milliseconds since the placements in use were asked for, -1 before the first. */
 int64_t snapshot_age_ms(const struct node *n);
 

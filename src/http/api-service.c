@@ -95,6 +95,7 @@ void api_post_driver_release(struct http_request *req, void *userdata)
 	if (api_refuse_query(req) < 0 || refuse_others(req))
 		return;
 	nvml_client_release(n->nvml);
+	snapshot_driver_changed(n);
 	log_notice("nvml: helper stopped by hand");
 	snapshot_request(n);
 	http_reply_json(req, 200, json_pack("{s:s}", "driver", "released"));
@@ -107,6 +108,7 @@ void api_post_driver_resume(struct http_request *req, void *userdata)
 	if (api_refuse_query(req) < 0 || refuse_others(req))
 		return;
 	nvml_client_resume(n->nvml);
+	snapshot_driver_changed(n);
 	log_notice("nvml: helper in use again");
 	snapshot_request(n);
 	http_reply_json(req, 200, json_pack("{s:s}", "driver", "in use"));
