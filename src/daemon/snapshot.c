@@ -484,7 +484,7 @@ static void ask_anew_for_claims(struct node *n)
 	struct pci_addr cards[NVML_CARDS_MAX];
 
 	if (!allocate_waits(n, n->sweep_seq, UINT64_MAX) || n->sweep_restarts >= RESTARTS_MAX ||
-	    now - n->sweep_begun_usec >= limit || nvml_client_restart(n->nvml) < 0)
+	    now - n->sweep_begun_usec >= limit || nvml_client_restart(n->nvml, !waited_for) < 0)
 		return;
 	n->sweep_restarts++;
 	if (!waited_for)

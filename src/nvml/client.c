@@ -481,13 +481,14 @@ int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsig
 	return 0;
 }
 
-int nvml_client_restart(struct nvml_client *c)
+int nvml_client_restart(struct nvml_client *c, bool renew)
 {
 	if (!c->busy || c->answered)
 		return -EALREADY;
 	c->query.sequence = ++c->sequence;
 	c->answer.n_cards = 0;
-	sd_event_source_set_time(c->deadline, clock_now_usec() + c->timeout_usec);
+	if (renew)
+		sd_event_source_set_time(c->deadline, clock_now_usec() + c->timeout_usec);
 	/* Where no helper has it yet, it is sent when one is there. */
 	if (c->sent)
 		helper_advance(c);

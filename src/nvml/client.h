@@ -49,10 +49,10 @@ typedef void (*nvml_done_fn)(const struct nvml_answer *answer, void *userdata);
  * else 0 and `done` runs later from the loop (never from within this call). */
 int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsigned n,
 		      nvml_done_fn done, void *userdata) _must_check_;
-/* Asks the query that is out anew, for the same cards and with a deadline of its own: the helper
- * gives the old one up at its next call into the library. -EALREADY when its answer stands already.
- */
-int nvml_client_restart(struct nvml_client *c) _must_check_;
+/* Asks the query that is out anew, for the same cards: the helper gives the old one up at its next
+ * call into the library. With `renew` the deadline counts from now, for those who wait only since
+ * now. -EALREADY when the answer stands already. */
+int nvml_client_restart(struct nvml_client *c, bool renew) _must_check_;
 bool nvml_client_is_busy(const struct nvml_client *c);
 /* True while a helper hangs in the driver: queries are skipped. */
 bool nvml_client_is_stuck(const struct nvml_client *c);

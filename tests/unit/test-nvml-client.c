@@ -388,36 +388,53 @@ static void test_killed_while_idle(void **state _unused_)
 	assert_int_not_equal(nvml_client_pid(client), pid);
 }
 
-/* A query asked anew: what came before does not count, and the deadline is a new one. */
+/* A query asked anew: what came before does not count. */
 static void test_asked_anew(void **state _unused_)
 {
 	uint64_t begun = clock_now_usec(), now;
 	struct seen seen = { 0 };
 
 	create("gives-up", LIMIT_USEC);
-	assert_int_equal(nvml_client_restart(client), -EALREADY);
+	assert_int_equal(nvml_client_restart(client, true), -EALREADY);
 	ask(&seen, 3);
 	while (sd_event_run(event, LIMIT_USEC) == 0)
 		assert_true(clock_now_usec() < begun + LIMIT_USEC);
 	now = clock_now_usec();
-	assert_int_equal(nvml_client_restart(client), 0);
+	assert_int_equal(nvml_client_restart(client, false), 0);
 	run_until(&seen.calls);
 	assert_int_equal(seen.calls, 1);
 	assert_int_equal(seen.answer.reason, NVML_REASON_NONE);
 	assert_int_equal(seen.answer.n_cards, 3);
 	assert_true(seen.answer.asked_usec >= now);
 	assert_true(pci_addr_equal(seen.first.address, cards[0]));
-	assert_int_equal(nvml_client_restart(client), -EALREADY);
+	assert_int_equal(nvml_client_restart(client, true), -EALREADY);
+}
 
-	/* Not answered at all. */
-	renew();
+/* How long a query of a helper that hangs takes when it is asked anew just before its deadline. */
+static uint64_t time_until_timeout(bool extend)
+{
+	uint64_t begun = clock_now_usec();
+	struct seen seen = { 0 };
+
 	create("hang", SHORT_USEC);
 	ask(&seen, 2);
-	begun = clock_now_usec();
-	assert_int_equal(nvml_client_restart(client), 0);
+	while (clock_now_usec() < begun + SHORT_USEC * 3 / 4)
+		assert_true(sd_event_run(event, SHORT_USEC / 10) >= 0);
+	if (seen.calls) { /* the machine stood still for long */
+		renew();
+		return UINT64_MAX;
+	}
+	assert_int_equal(nvml_client_restart(client, extend), 0);
 	run_until(&seen.calls);
 	assert_int_equal(seen.answer.reason, NVML_REASON_TIMEOUT);
-	assert_true(clock_now_usec() >= begun + SHORT_USEC);
+	renew();
+	return clock_now_usec() - begun;
+}
+
+static void test_asked_anew_deadline(void **state _unused_)
+{
+	assert_true(time_until_timeout(false) >= SHORT_USEC);
+	assert_true(time_until_timeout(true) >= SHORT_USEC * 3 / 2);
 }
 
 static void test_restart(void **state _unused_)
@@ -576,6 +593,7 @@ int main(int argc, char **argv)
 		TEST(test_answers_and_ends),
 		TEST(test_killed_while_idle),
 		TEST(test_asked_anew),
+		TEST(test_asked_anew_deadline),
 		TEST(test_restart),
 		TEST(test_release),
 		TEST(test_release_of_deaf_helper),
