@@ -100,6 +100,8 @@ struct card {
 	/* What NVML said last. The answer stays while a fallback is on, unused. */
 	enum nvml_reason fallback; /* NONE: placements come from `nvml` */
 	char fallback_text[NODE_TEXT_MAX];
+	int fallback_code; /* NVML's number behind it; 0: none */
+	bool fallback_of_host; /* the host's, which has its own line in the log and its own event */
 	struct nvml_card *nvml; /* owned */
 	enum nvml_mode mode;
 	uint16_t region; /* units of 1 GiB; 0: unknown */
@@ -197,6 +199,7 @@ struct node {
 	uint64_t snapshot_usec;	   /* when the placements in use were asked for */
 	enum nvml_reason host_fallback;
 	char host_fallback_text[NODE_TEXT_MAX];
+	int host_fallback_code;
 	char driver_version[80];
 	unsigned driver_branch; /* 580; 0: unknown */
 

@@ -109,13 +109,20 @@ static void publish_fallback(struct node *n, const char *gpu, enum nvml_reason r
 		log_debug("events: a fallback event was not published, ignoring");
 }
 
-static void set_host_fallback(struct node *n, enum nvml_reason reason, const char *text)
+/* Is it worth another line? Where there is a number, the same one from another call is not. */
+static bool same_error(const char *old_text, int old_code, const char *text, int code)
+{
+	return old_code == code && (code != 0 || strcmp(old_text, text) == 0);
+}
+
+static void set_host_fallback(struct node *n, enum nvml_reason reason, int code, const char *text)
 {
 	enum nvml_reason old = n->host_fallback;
 
-	if (old == reason && strcmp(n->host_fallback_text, reason ? text : "") == 0)
+	if (old == reason && same_error(n->host_fallback_text, n->host_fallback_code, reason ? text : "", code))
 		return;
 	n->host_fallback = reason;
+	n->host_fallback_code = code;
 	str_copy_cut(n->host_fallback_text, sizeof n->host_fallback_text, reason ? text : "");
 	str_sanitize(n->host_fallback_text, strlen(n->host_fallback_text));
 	if (reason != NVML_REASON_NONE)
@@ -126,15 +133,19 @@ static void set_host_fallback(struct node *n, enum nvml_reason reason, const cha
 	publish_fallback(n, NULL, reason, n->host_fallback_text);
 }
 
-/* `quiet` where the host's own line says it already. */
-static void set_card_fallback(struct node *n, struct card *c, enum nvml_reason reason, const char *text, bool quiet)
+static void set_card_fallback(struct node *n, struct card *c, enum nvml_reason reason, int code,
+			      const char *text, bool of_host)
 {
-	bool same = c->fallback == reason && strcmp(c->fallback_text, reason ? text : "") == 0;
+	bool same = c->fallback == reason &&
+		    same_error(c->fallback_text, c->fallback_code, reason ? text : "", code);
 	enum nvml_reason old = c->fallback;
 	char address[PCI_ADDR_MAX];
+	bool quiet = of_host || (reason == NVML_REASON_NONE && c->fallback_of_host);
 
 	if (same)
 		return;
+	c->fallback_of_host = of_host;
+	c->fallback_code = code;
 	c->fallback = reason;
 	str_copy_cut(c->fallback_text, sizeof c->fallback_text, reason ? text : "");
 	str_sanitize(c->fallback_text, strlen(c->fallback_text));
@@ -149,7 +160,7 @@ static void set_card_fallback(struct node *n, struct card *c, enum nvml_reason r
 	if (reason != NVML_REASON_NONE)
 		log_warning("nvml: card falls back to its VFs' own lists card=%s reason=%s: %s", address,
 			    nvml_reason_name(reason), c->fallback_text);
-	else if (old != NVML_REASON_NONE && n->host_fallback == NVML_REASON_NONE)
+	else if (old != NVML_REASON_NONE)
 		log_info("nvml: card's placements are used again card=%s", address);
 	publish_fallback(n, address, reason, c->fallback_text);
 }
@@ -278,18 +289,18 @@ static void apply_card(struct node *n, struct card *c, const struct nvml_card *a
 		c->region = answer->region;
 	catalogue_take_nvml(n, c, answer);
 	if (answer->reason != NVML_REASON_NONE) {
-		set_card_fallback(n, c, answer->reason, answer->text, false);
+		set_card_fallback(n, c, answer->reason, answer->nvml_error, answer->text, false);
 		return;
 	}
 	copy = malloc(sizeof *copy);
 	if (!copy) {
-		set_card_fallback(n, c, NVML_REASON_ERROR, "out of memory", false);
+		set_card_fallback(n, c, NVML_REASON_ERROR, 0, "out of memory", false);
 		return;
 	}
 	*copy = *answer;
 	free(c->nvml);
 	c->nvml = copy;
-	set_card_fallback(n, c, NVML_REASON_NONE, "", false);
+	set_card_fallback(n, c, NVML_REASON_NONE, 0, "", false);
 	mark_counted_spans(n, c);
 	judge_drift(n, c);
 }
@@ -305,12 +316,13 @@ static void apply_answer(struct node *n, const struct nvml_answer *answer)
 		if (str_to_u32_n(answer->driver, strcspn(answer->driver, "."), &branch) == 0)
 			n->driver_branch = branch;
 	}
-	set_host_fallback(n, answer->reason, answer->text);
+	set_host_fallback(n, answer->reason, answer->nvml_error, answer->text);
 	if (answer->reason != NVML_REASON_NONE) {
 		for (unsigned i = 0; i < n->n_cards; i++) {
 			n->cards[i]->mode = NVML_MODE_UNKNOWN;
 			if (n->cards[i]->has_vfs)
-				set_card_fallback(n, n->cards[i], answer->reason, answer->text, true);
+				set_card_fallback(n, n->cards[i], answer->reason, answer->nvml_error,
+						  answer->text, true);
 		}
 	}
 	for (unsigned i = 0; i < answer->n_cards; i++) {
