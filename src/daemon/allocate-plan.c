@@ -86,6 +86,8 @@ static enum obstacle card_obstacle(const struct allocation *a, struct card *c)
 		return OBSTACLE_LISTS_PENDING;
 	if (!p)
 		return OBSTACLE_NO_PROFILE;
+	if (profile_name_is_mig(p->name))
+		return OBSTACLE_MIG; /* also where NVML cannot say in which mode the card is */
 	if (is_tried(a->tried_cards, a->n_tried_cards, c->address))
 		return OBSTACLE_TRIED;
 	if (capacity_free_vfs(a->node, c) == 0)

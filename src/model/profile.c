@@ -50,6 +50,13 @@ uint32_t profile_name_framebuffer_mb(const char *name)
 	return gb * 1024;
 }
 
+bool profile_name_is_mig(const char *name)
+{
+	const char *last = strrchr(name, '-');
+
+	return last && last - name >= 3 && is_digit(last[-1]) && last[-2] == '-' && is_digit(last[1]);
+}
+
 /* "  1150 : NVIDIA L40S-4Q", without the newline. */
 static int parse_line(const char *s, size_t n, struct profile *ret)
 {

@@ -29,6 +29,8 @@ bool profile_name_equal(const char *a, const char *b);
 /* Framebuffer in MiB that the name states: "L40S-4Q" 4096, "DC-1-24Q" 24576, "A16-2B" 2048.
  * 0 when the name does not end in "-<GB><letters>". */
 uint32_t profile_name_framebuffer_mb(const char *name);
+/* "NVIDIA H100-1-10C": a type backed by a GPU instance has its slices before its framebuffer. */
+bool profile_name_is_mig(const char *name);
 
 /* "NVIDIA RTX Pro 6000 Blackwell DC-3Q" -> "RTX Pro 6000 Blackwell DC-3Q" (a pointer into name). */
 const char *profile_name_short(const char *name);

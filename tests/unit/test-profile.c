@@ -55,6 +55,22 @@ static void knows_the_framebuffer_from_the_name(void **state)
 	}
 }
 
+static void knows_a_gpu_instance_from_the_name(void **state)
+{
+	static const char *const mig[] = { "H100-1-10C", "NVIDIA H100-1-10CME", "A-7-80C",
+					   "NVIDIA RTX Pro 6000 Blackwell DC-4-96Q" };
+	static const char *const others[] = { "H100-10C", "NVIDIA RTX Pro 6000 Blackwell DC-48Q", "",
+					      "L40S", "-1-", "1-10C", "A--10C", "A-x-10C", "A-1-C" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(mig); i++)
+		if (!profile_name_is_mig(mig[i]))
+			fail_msg("'%s' is MIG", mig[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+		if (profile_name_is_mig(others[i]))
+			fail_msg("'%s' is not MIG", others[i]);
+}
+
 static void compares_names_with_and_without_the_vendor(void **state)
 {
 	(void)state;
@@ -198,6 +214,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(knows_the_framebuffer_from_the_name),
+		cmocka_unit_test(knows_a_gpu_instance_from_the_name),
 		cmocka_unit_test(compares_names_with_and_without_the_vendor),
 		cmocka_unit_test(reads_what_the_driver_prints),
 		cmocka_unit_test(keeps_order_names_and_framebuffer),
