@@ -36,6 +36,31 @@ const struct placement_type *capacity_placement_type(const struct card *c, uint3
 	return c->fallback == NVML_REASON_NONE ? last_placement_type(c, type_id) : NULL;
 }
 
+static bool is_unpinned(const struct vf *v)
+{
+	return v->type_id != 0 && v->span.size == 0;
+}
+
+static bool is_of_pinned_vf(const struct card *c, const struct nvml_instance *in)
+{
+	for (unsigned i = 0; i < c->n_vfs; i++)
+		if (c->vfs[i].type_id == in->type_id && c->vfs[i].span.size > 0 &&
+		    c->vfs[i].span.id == in->placement_id)
+			return true;
+	return false;
+}
+
+/* NVML names no VF, but of the unpinned ones of a type so many run, and their placements are in its
+ * answer. */
+static unsigned unpinned_running(const struct card *c, uint32_t type_id)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; c->nvml->instances_known && i < c->nvml->n_instances; i++)
+		count += c->nvml->instances[i].type_id == type_id && !is_of_pinned_vf(c, &c->nvml->instances[i]);
+	return count;
+}
+
 /* Before driver 570 a configured VF takes no placement until its VM boots, and nothing tells where it
  * will be unless it was pinned: it is counted where the driver's first fit would put it. */
 static void overlay_first_fits(const struct card *c, struct placement_set *set)
@@ -44,8 +69,13 @@ static void overlay_first_fits(const struct card *c, struct placement_set *set)
 		const struct vf *v = &c->vfs[i];
 		const struct placement_type *t = capacity_placement_type(c, v->type_id);
 		struct placement_span span;
+		unsigned before = 0;
 
-		if (v->type_id == 0 || v->span.size > 0 || v->span_counted || !t)
+		if (!is_unpinned(v) || !t)
+			continue;
+		for (unsigned k = 0; k < i; k++)
+			before += is_unpinned(&c->vfs[k]) && c->vfs[k].type_id == v->type_id;
+		if (before < unpinned_running(c, v->type_id))
 			continue;
 		if (placement_type_first_fit(t, placement_type_free(t, set), &span) == 0)
 			placement_set_add(set, span);
