@@ -91,8 +91,10 @@ static int take_content(struct node *n, const struct store_content *content)
 	n->adoptable = calloc(MAX(content->n_adoptable, 1U), sizeof *n->adoptable);
 	if (!n->adoptable)
 		return -ENOMEM;
-	memcpy(n->adoptable, content->adoptable, content->n_adoptable * sizeof *n->adoptable);
-	n->n_adoptable = content->n_adoptable;
+	while (n->n_adoptable < content->n_adoptable) {
+		n->adoptable[n->n_adoptable] = content->adoptable[n->n_adoptable];
+		n->n_adoptable++;
+	}
 	return r;
 }
 
@@ -367,7 +369,8 @@ static void settle_old_records(struct node *n)
 
 static bool first_look_has_ended(const struct node *n)
 {
-	if (!n->store_taken || !n->inventory_known || !n->snapshot_loaded || n->adopting)
+	if (!n->store_taken || !n->inventory_known || !n->snapshot_loaded || n->adopting ||
+	    snapshot_waits_for_lists(n))
 		return false;
 	for (unsigned i = 0; i < n->n_cards; i++)
 		if (n->cards[i]->present && n->cards[i]->has_vfs && !n->cards[i]->read_once)
