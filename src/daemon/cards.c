@@ -137,6 +137,7 @@ static void apply_read_of_vf(struct node *n, struct card *c, const struct card_v
 			if (!cards_is_gone(state->error))
 				log_warning("vf: not usable, ignoring it vf=%s: %s",
 					    pci_addr_format(v->address, text), v->reason);
+			*ret_changed = true;
 			node_changed(n);
 		}
 		return;
