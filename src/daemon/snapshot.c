@@ -36,6 +36,18 @@ bool snapshot_lists_are_newer(const struct card *c, uint64_t seq)
 	return c->fallback == NVML_REASON_NONE || c->list_seq > seq;
 }
 
+bool snapshot_waits_for_lists(const struct node *n)
+{
+	for (unsigned i = 0; i < n->n_cards; i++) {
+		const struct card *c = n->cards[i];
+
+		if (c->present && c->fallback != NVML_REASON_NONE && !c->nvml && c->listing &&
+		    !c->lists_tried && !c->stuck)
+			return true;
+	}
+	return false;
+}
+
 /* --- Lists of cards in a fallback ----------------------------------------------------------- */
 
 static void request_lists(struct node *n, struct card *c);
@@ -67,6 +79,7 @@ static void lists_done(const struct card_reply *reply, void *userdata)
 	node_changed(n);
 	if (c->list_again)
 		request_lists(n, c);
+	start_try_finish(n);
 	allocate_plan(n);
 }
 

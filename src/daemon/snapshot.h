@@ -22,5 +22,8 @@ void snapshot_driver_changed(struct node *n);
 /* Milliseconds since the placements in use were asked for, -1 before the first. */
 int64_t snapshot_age_ms(const struct node *n);
 
+/* The first lists of a card in a fallback are still out: there is nothing to answer with. */
+bool snapshot_waits_for_lists(const struct node *n);
+
 /* The lists of this card in use were asked for after `seq`, or are not needed. */
 bool snapshot_lists_are_newer(const struct card *c, uint64_t seq);

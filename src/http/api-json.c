@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "daemon/capacity.h"
 #include "daemon/cards.h"
+#include "daemon/snapshot.h"
 
 json_t *api_json_address(struct pci_addr a)
 {
@@ -227,23 +228,10 @@ static enum host_mode host_mode(const struct node *n)
 	return mode;
 }
 
-/* The first lists of a card in a fallback are still out. */
-static bool waits_for_lists(const struct node *n)
-{
-	for (unsigned i = 0; i < n->n_cards; i++) {
-		const struct card *c = n->cards[i];
-
-		if (c->present && c->fallback != NVML_REASON_NONE && !c->nvml && c->listing &&
-		    !c->lists_tried && !c->stuck)
-			return true;
-	}
-	return false;
-}
-
 bool api_resources_known(const struct node *n)
 {
 	return n->inventory_known && (n->snapshot_loaded || host_mode(n) != HOST_VGPU) &&
-	       !waits_for_lists(n) &&
+	       !snapshot_waits_for_lists(n) &&
 	       (n->stage != NODE_STARTING ||
 		claim_store_get_state(n->store) == STORE_STATE_UNREADABLE);
 }
