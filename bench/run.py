@@ -24,6 +24,10 @@ MEASUREMENTS = {"claims": claims, "resources": resources, "inventory": inventory
                 "footprint": footprint}
 
 
+# Of a reference that always does the same; above it the ratios say little.
+NOISE_LIMIT = 1.5
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -67,6 +71,17 @@ def print_checks(checks):
               f" {check.unit:<3} {verdict:<7} {check.what}", flush=True)
 
 
+def print_series(figures):
+    """The series behind the ratios: p10, median and p90 of each."""
+    for name, series in figures.items():
+        if isinstance(series, dict) and "median" in series:
+            print(f"    {name:<18} {series['p10']:>12g} {series['median']:>12g} {series['p90']:>12g}"
+                  f" {figures['unit']}", flush=True)
+    if figures.get("noise", 1) > NOISE_LIMIT:
+        print(f"  The machine was busy with other things: the reference varied by {figures['noise']:g}.",
+              flush=True)
+
+
 def main():
     options = parse_arguments()
     terminate_on_signals()
@@ -84,6 +99,7 @@ def main():
             failed.append(name)
             continue
         print_checks(result["checks"])
+        print_series(result["figures"])
         checks += result["checks"]
         results[name] = {"seconds": round(time.monotonic() - begun, 1), **result["figures"]}
     facts["load_after"] = os.getloadavg()[0]

@@ -29,6 +29,11 @@ def ratio(values, others):
     return statistics.median(values) / statistics.median(others)
 
 
+def noise(reference):
+    """How much the same work took longer at times: 1 on a machine that has nothing else to do."""
+    return round(percentile(reference, 90) / percentile(reference, 10), 2)
+
+
 @dataclasses.dataclass
 class Check:
     """One figure and its target."""
