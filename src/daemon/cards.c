@@ -159,19 +159,14 @@ static void apply_read_of_vf(struct node *n, struct card *c, const struct card_v
 	cards_observe_vf(n, c, v, state->type_id, state->placement_id);
 }
 
-struct card_read {
-	struct node *n;
-	struct card *c;
-};
-
 static void read_done(const struct card_reply *reply, void *userdata)
 {
-	struct card_read *read = userdata;
-	struct node *n = read->n;
-	struct card *c = read->c;
+	struct node_job *job = userdata;
+	struct node *n = job->node;
+	struct card *c = job->card;
 	bool gone = false, changed = false, first = !c->read_once;
 
-	free(read);
+	node_job_free(job);
 	c->reading = false;
 	c->read_once = true;
 	for (unsigned i = 0; reply->result == 0 && i < reply->n_vfs; i++)
@@ -191,7 +186,7 @@ static void read_done(const struct card_reply *reply, void *userdata)
 void node_read_card(struct node *n, struct card *c)
 {
 	struct card_request request = { .op = CARD_OP_READ };
-	struct card_read *read;
+	struct node_job *job;
 
 	if (c->reading || !c->client || !c->present)
 		return;
@@ -202,14 +197,12 @@ void node_read_card(struct node *n, struct card *c)
 		c->read_once = true;
 		return;
 	}
-	read = malloc(sizeof *read);
-	if (!read)
+	job = node_job_new(n, c, c->address);
+	if (!job)
 		return;
-	read->n = n;
-	read->c = c;
 	c->read_seq = node_next_seq(n);
-	if (card_client_submit(c->client, &request, read_done, read) < 0) {
-		free(read);
+	if (card_client_submit(c->client, &request, read_done, job) < 0) {
+		node_job_free(job);
 		c->read_once = true;
 		return;
 	}

@@ -183,6 +183,33 @@ void node_remove_undo(struct node *n, struct undo *undo)
 	}
 }
 
+struct node_job *node_job_new(struct node *n, struct card *c, struct pci_addr vf)
+{
+	struct node_job *job;
+
+	if (grow((void ***)&n->jobs, n->n_jobs, &n->jobs_cap) < 0)
+		return NULL;
+	job = malloc(sizeof *job);
+	if (!job)
+		return NULL;
+	*job = (struct node_job){ n, c, vf };
+	n->jobs[n->n_jobs++] = job;
+	return job;
+}
+
+void node_job_free(struct node_job *job)
+{
+	struct node *n = job->node;
+
+	for (unsigned i = 0; i < n->n_jobs; i++) {
+		if (n->jobs[i] != job)
+			continue;
+		n->jobs[i] = n->jobs[--n->n_jobs];
+		break;
+	}
+	free(job);
+}
+
 void node_relink(struct node *n)
 {
 	for (unsigned i = 0; i < n->n_cards; i++) {
@@ -300,6 +327,9 @@ struct node *node_free(struct node *n)
 		free(n->claims[i]);
 	}
 	free(n->claims);
+	for (unsigned i = 0; i < n->n_jobs; i++)
+		free(n->jobs[i]);
+	free(n->jobs);
 	for (unsigned i = 0; i < n->n_undos; i++)
 		free(n->undos[i]);
 	free(n->undos);

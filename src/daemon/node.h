@@ -145,6 +145,14 @@ struct undo {
 
 enum node_stage { NODE_STARTING, NODE_READY, NODE_STOPPING };
 
+/* What a question to a card's helper is about, until its answer. The node owns those that are out, since
+ * no answer comes any more when the daemon ends. */
+struct node_job {
+	struct node *node;
+	struct card *card;
+	struct pci_addr vf;
+};
+
 struct node {
 	sd_event *event;
 	struct config *config;
@@ -172,6 +180,8 @@ struct node {
 	struct claim_entry **claims; /* by name; owned */
 	unsigned n_undos, undos_cap;
 	struct undo **undos; /* owned */
+	unsigned n_jobs, jobs_cap;
+	struct node_job **jobs; /* owned */
 	unsigned n_allocations, allocations_cap;
 	struct allocation **allocations; /* by arrival; owned */
 
@@ -228,6 +238,10 @@ void node_remove_claim(struct node *n, struct claim_entry *entry);
 int node_add_undo(struct node *n, const struct undo_record *record, struct undo **ret) _must_check_;
 void node_remove_undo(struct node *n, struct undo *undo);
 struct undo *node_find_undo(const struct node *n, struct pci_addr vf);
+
+/* NULL: out of memory. The answer's function frees it. */
+struct node_job *node_job_new(struct node *n, struct card *c, struct pci_addr vf);
+void node_job_free(struct node_job *job);
 
 /* Sets hold and claim of every VF from claims, undos and allocations; after each inventory scan. */
 void node_relink(struct node *n);

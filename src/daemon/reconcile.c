@@ -57,20 +57,14 @@ void reconcile_count_failure(struct node *n, const char *stage)
 
 /* --- Undo records ---------------------------------------------------------------------------- */
 
-struct undo_job {
-	struct node *node;
-	struct card *card;
-	struct pci_addr vf;
-};
-
 static void undo_dropped(int result, const struct error *err, void *userdata)
 {
-	struct undo_job *job = userdata;
+	struct node_job *job = userdata;
 	struct node *n = job->node;
 	struct undo *undo = node_find_undo(n, job->vf);
 	char vf[PCI_ADDR_MAX];
 
-	free(job);
+	node_job_free(job);
 	if (!undo)
 		return;
 	undo->busy = false;
@@ -89,12 +83,11 @@ static void undo_dropped(int result, const struct error *err, void *userdata)
 
 static void drop_undo(struct node *n, struct undo *undo)
 {
-	struct undo_job *job = malloc(sizeof *job);
+	struct node_job *job = node_job_new(n, NULL, undo->record.vf);
 	struct store_op *ops = calloc(2, sizeof *ops);
 	unsigned count = 0;
 
 	if (job && ops) {
-		*job = (struct undo_job){ n, NULL, undo->record.vf };
 		if (undo->claim_name[0]) {
 			ops[count].kind = STORE_OP_DROP_CLAIM;
 			memcpy(ops[count].claim.name, undo->claim_name, sizeof undo->claim_name);
@@ -108,12 +101,13 @@ static void drop_undo(struct node *n, struct undo *undo)
 		}
 	}
 	free(ops);
-	free(job);
+	if (job)
+		node_job_free(job);
 }
 
 static void undo_written(const struct card_reply *reply, void *userdata)
 {
-	struct undo_job *job = userdata;
+	struct node_job *job = userdata;
 	struct node *n = job->node;
 	struct undo *undo = node_find_undo(n, job->vf);
 	struct card *c = job->card;
@@ -122,7 +116,7 @@ static void undo_written(const struct card_reply *reply, void *userdata)
 
 	cards_write_end(n, c, job->vf);
 	v = node_find_vf(n, job->vf, NULL);
-	free(job);
+	node_job_free(job);
 	if (!undo)
 		return; /* the database was loaded anew meanwhile and has no such record */
 	fault_point("undo.written");
@@ -147,7 +141,7 @@ static void try_undo(struct node *n, struct undo *undo)
 	struct card_request request = {
 		.op = CARD_OP_RELEASE, .n_vfs = 1, .vfs = { undo->record.vf }, .type_id = undo->record.type_id
 	};
-	struct undo_job *job;
+	struct node_job *job;
 
 	if (undo->busy)
 		return;
@@ -157,14 +151,13 @@ static void try_undo(struct node *n, struct undo *undo)
 	}
 	if (!v || !v->listed || c->stuck || v->excluded || !c->client)
 		return; /* tried again when it is back */
-	job = malloc(sizeof *job);
+	job = node_job_new(n, c, undo->record.vf);
 	if (!job)
 		return;
-	*job = (struct undo_job){ n, c, undo->record.vf };
 	cards_write_begin(n, c, v);
 	if (card_client_submit(c->client, &request, undo_written, job) < 0) {
 		cards_write_end(n, c, undo->record.vf);
-		free(job);
+		node_job_free(job);
 		return;
 	}
 	undo->busy = true;
@@ -177,12 +170,6 @@ static bool is_unclaimed(const struct vf *v)
 	return v->usable && v->known && v->type_id != 0 && v->hold == VF_HOLD_NONE && v->busy == 0 &&
 	       !v->adoptable && !v->excluded;
 }
-
-struct reset_job {
-	struct node *node;
-	struct card *card;
-	struct pci_addr vf;
-};
 
 static void set_unclaimed_open(struct node *n, struct vf *v, bool open, const char *holder)
 {
@@ -202,7 +189,7 @@ static void set_unclaimed_open(struct node *n, struct vf *v, bool open, const ch
 
 static void unclaimed_reset(const struct card_reply *reply, void *userdata)
 {
-	struct reset_job *job = userdata;
+	struct node_job *job = userdata;
 	struct node *n = job->node;
 	struct card *c = job->card;
 	struct vf *v;
@@ -211,7 +198,7 @@ static void unclaimed_reset(const struct card_reply *reply, void *userdata)
 	cards_write_end(n, c, job->vf);
 	v = node_find_vf(n, job->vf, NULL);
 	pci_addr_format(job->vf, text);
-	free(job);
+	node_job_free(job);
 	if (v && v->hold == VF_HOLD_RESET)
 		v->hold = VF_HOLD_NONE;
 	snapshot_request(n);
@@ -236,17 +223,16 @@ static void reset_unclaimed(struct node *n, struct card *c, struct vf *v)
 	struct card_request request = {
 		.op = CARD_OP_RELEASE, .n_vfs = 1, .vfs = { v->address }, .type_id = v->type_id
 	};
-	struct reset_job *job = malloc(sizeof *job);
+	struct node_job *job = node_job_new(n, c, v->address);
 
 	if (!job)
 		return;
-	*job = (struct reset_job){ n, c, v->address };
 	v->hold = VF_HOLD_RESET;
 	cards_write_begin(n, c, v);
 	if (card_client_submit(c->client, &request, unclaimed_reset, job) < 0) {
 		cards_write_end(n, c, v->address);
 		v->hold = VF_HOLD_NONE;
-		free(job);
+		node_job_free(job);
 	}
 }
 
@@ -301,18 +287,13 @@ static bool holder_is_gone(const struct node *n, const struct claim_entry *entry
 	return r == -ESRCH || (r == 0 && start != entry->claim.pid_start);
 }
 
-struct scan_job {
-	struct node *node;
-	struct card *card;
-};
-
 static void pass_scanned(const struct card_reply *reply, void *userdata)
 {
-	struct scan_job *job = userdata;
+	struct node_job *job = userdata;
 	struct node *n = job->node;
 	struct card *c = job->card;
 
-	free(job);
+	node_job_free(job);
 	if (reply->result < 0 && reply->n_vfs == 0)
 		reconcile_count_failure(n, "open_scan");
 	for (unsigned i = 0; i < reply->n_vfs; i++) {
@@ -331,7 +312,7 @@ static void pass_scanned(const struct card_reply *reply, void *userdata)
 static void scan_card(struct node *n, struct card *c)
 {
 	struct card_request request = { .op = CARD_OP_SCAN };
-	struct scan_job *job;
+	struct node_job *job;
 
 	if (!c->client || c->stuck || !c->present)
 		return;
@@ -345,12 +326,11 @@ static void scan_card(struct node *n, struct card *c)
 	}
 	if (request.n_vfs == 0)
 		return;
-	job = malloc(sizeof *job);
+	job = node_job_new(n, c, c->address);
 	if (!job)
 		return;
-	*job = (struct scan_job){ n, c };
 	if (card_client_submit(c->client, &request, pass_scanned, job) < 0)
-		free(job);
+		node_job_free(job);
 }
 
 /* --- The pass -------------------------------------------------------------------------------- */

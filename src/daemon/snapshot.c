@@ -52,19 +52,14 @@ bool snapshot_waits_for_lists(const struct node *n)
 
 static void request_lists(struct node *n, struct card *c);
 
-struct list_job {
-	struct node *n;
-	struct card *c;
-};
-
 static void lists_done(const struct card_reply *reply, void *userdata)
 {
-	struct list_job *job = userdata;
-	struct node *n = job->n;
-	struct card *c = job->c;
+	struct node_job *job = userdata;
+	struct node *n = job->node;
+	struct card *c = job->card;
 	char text[PCI_ADDR_MAX];
 
-	free(job);
+	node_job_free(job);
 	c->listing = false;
 	c->lists_tried = true;
 	if (reply->result == 0) {
@@ -86,7 +81,7 @@ static void lists_done(const struct card_reply *reply, void *userdata)
 static void request_lists(struct node *n, struct card *c)
 {
 	struct card_request request = { .op = CARD_OP_LIST };
-	struct list_job *job;
+	struct node_job *job;
 
 	if (c->listing) {
 		c->list_again = true;
@@ -98,14 +93,13 @@ static void request_lists(struct node *n, struct card *c)
 			request.vfs[request.n_vfs++] = c->vfs[i].address;
 	if (!c->client || request.n_vfs == 0)
 		return;
-	job = malloc(sizeof *job);
+	job = node_job_new(n, c, c->address);
 	if (!job)
 		return;
-	*job = (struct list_job){ n, c };
 	c->listing_seq = node_next_seq(n);
 	c->listing_since_usec = clock_now_usec();
 	if (card_client_submit(c->client, &request, lists_done, job) < 0) {
-		free(job);
+		node_job_free(job);
 		return;
 	}
 	c->listing = true;
