@@ -216,8 +216,9 @@ static int poll_tick(sd_event_source *source, uint64_t usec, void *userdata)
 	int r;
 
 	r = inventory_fingerprint(n->config->sysfs_root, &fingerprint);
-	if (r == 0 && (fingerprint != n->fingerprint || n->scan_unsettled)) {
-		n->fingerprint = fingerprint;
+	if (n->scan_unsettled || (r == 0 && fingerprint != n->fingerprint)) {
+		/* A second after the change: one right behind it may have seen the same half. */
+		n->scan_settles = !n->scanning;
 		node_request_scan(n);
 	}
 	for (unsigned i = 0; i < n->n_cards; i++)
@@ -435,6 +436,7 @@ struct scan_job {
 	char *sysfs_root;
 	char *dev_root;
 	struct inventory *result;
+	uint64_t before, after; /* fingerprints */
 	struct error err;
 	int r;
 };
@@ -443,7 +445,10 @@ static void scan_run(void *userdata)
 {
 	struct scan_job *job = userdata;
 
+	(void)!inventory_fingerprint(job->sysfs_root, &job->before);
 	job->r = inventory_scan(job->sysfs_root, &job->result, &job->err);
+	if (inventory_fingerprint(job->sysfs_root, &job->after) < 0)
+		job->after = job->before;
 	if (job->r >= 0)
 		inventory_find_nodes(job->result, job->dev_root);
 }
@@ -458,6 +463,16 @@ static void scan_drop(void *userdata)
 	free(job);
 }
 
+static void judge_change(struct node *n, const struct scan_job *job)
+{
+	if (job->before != job->after || !n->inventory || !inventory_equal(n->inventory, job->result))
+		n->scan_unsettled = true;
+	else if (n->scan_settles)
+		n->scan_unsettled = false;
+	n->scan_settles = false;
+	n->fingerprint = job->after;
+}
+
 static void scan_done(void *userdata)
 {
 	struct scan_job *job = userdata;
@@ -468,7 +483,7 @@ static void scan_done(void *userdata)
 		log_error("inventory: cannot be read, keeping what is known: %s", error_text(&job->err));
 		reconcile_count_failure(n, "inventory");
 	} else {
-		n->scan_unsettled = !n->inventory || !inventory_equal(n->inventory, job->result);
+		judge_change(n, job);
 		apply_inventory(n, TAKE(job->result));
 		node_relink(n);
 		for (unsigned i = 0; i < n->n_cards; i++)
@@ -491,7 +506,7 @@ void node_request_scan(struct node *n)
 		n->scan_again = true;
 		return;
 	}
-	n->scan_again = n->scan_unsettled = false;
+	n->scan_again = false;
 	job = calloc(1, sizeof *job);
 	if (!job)
 		return;
@@ -512,8 +527,6 @@ int cards_start(struct node *n, struct error *err)
 	r = worker_new(n->event, "berth-scan", &n->scanner);
 	if (r < 0)
 		return error_set_errno(err, r, "scan thread");
-	if (inventory_fingerprint(n->config->sysfs_root, &n->fingerprint) < 0)
-		n->fingerprint = 0;
 	node_request_scan(n);
 	r = sd_event_add_time(n->event, &n->poll_timer, CLOCK_MONOTONIC, clock_now_usec() + POLL_USEC, 0,
 			      poll_tick, n);

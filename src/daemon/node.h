@@ -171,7 +171,8 @@ struct node {
 	struct inventory *inventory; /* the last scan, owned */
 	uint64_t fingerprint;
 	bool scanning, scan_again;
-	bool scan_unsettled; /* the last scan showed a change: it may have seen half of it */
+	bool scan_settles; /* the scan under way decides whether it is over */
+	bool scan_unsettled; /* a scan showed a change: it may have seen half of it */
 
 	unsigned n_cards;
 	struct card *cards[INVENTORY_CARDS_MAX]; /* by address; owned */
