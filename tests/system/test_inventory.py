@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which cards and VFs there are: hosts of every kind, and what comes, goes and fails while berthd runs."""
+import concurrent.futures
 import os
+import subprocess
 
 import pytest
 
-from conftest import wait_for
+from conftest import BIN, wait_for
 from plain_host import PlainHost, capture, plain_host  # noqa: F401 (fixture)
 from test_capacity import A, B, QUERIES, refresh, settle, vf_addresses
 
@@ -230,16 +232,16 @@ def test_f11_flapping_card(start_sim, start_daemon):
     daemon = start_daemon(sim)
     settle(sim)
     want = daemon.get(f"/gpus/{A}")
-    import concurrent.futures
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         flap = pool.submit(sim.ctl, "flap", B, "--hz", 100, "--for", 3)
         scans = 0
         while not flap.done():
-            card = daemon.get(f"/gpus/{A}")
-            assert (card["slots"], card["profiles"]) == (want["slots"], want["profiles"])
             answer = daemon.claim("vm", gpu=A)
             assert answer.status == 201, answer
+            card = daemon.get(f"/gpus/{A}")
+            assert (card["slots"]["total"], card["slots"]["used"], len(card["vfs"])) == (32, 1, 32)
             assert daemon.release("vm").status == 200
+            assert daemon.get(f"/gpus/{A}")["slots"] == want["slots"]
             settled = lambda: daemon.get(f"/gpus/{A}")["profiles"] == want["profiles"]
             wait_for(settled, "the placement to be free again", 5)
             scans += 1
@@ -340,9 +342,6 @@ def test_f12_read_only_sysfs(start_sim, start_daemon):
 
 def test_f18_typos_wipe_nothing(start_sim, start_daemon):
     """A misspelt setting refuses to start and touches nothing; a wrong folder is no empty host."""
-    import subprocess
-
-    from conftest import BIN
     sim = start_sim("--nvml-latency", 0)
     daemon = start_daemon(sim)
     vfs = [daemon.claim(f"vm{i}").json["vf"] for i in range(5)]
