@@ -16,8 +16,9 @@
 #include "model/placement.h"
 
 #define LOCK_RETRY_USEC USEC_PER_SEC
-/* A helper whose berthd was just killed sees end of file and lets go of the lock within moments. */
-#define LOCK_GRACE_USEC (500 * USEC_PER_MSEC)
+/* A helper whose berthd was just killed sees end of file and lets go of the lock within moments, on a
+ * host that is busy a little later. */
+#define LOCK_GRACE_USEC (1500 * USEC_PER_MSEC)
 #define LOCK_GRACE_RETRY_USEC (50 * USEC_PER_MSEC)
 #define RESTART_MIN_USEC (100 * USEC_PER_MSEC)
 #define RESTART_MAX_USEC (10 * USEC_PER_SEC)
