@@ -12,7 +12,7 @@ def test_a_short_run(work):
     done = subprocess.run(
         [sys.executable, ROOT / "bench/run.py", "--build", BIN.parent, "--out", out, "--work", work,
          "--rounds", "1", "--only", "claims", "--only", "inventory"],
-        capture_output=True, text=True, timeout=100)
+        capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(out.read_text())
     assert [c["name"] for c in result["checks"]] == ["claim", "claim-row", "burst", "scan"]
