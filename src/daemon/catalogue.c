@@ -170,6 +170,24 @@ void catalogue_restore(struct node *n, struct card *c)
 	}
 }
 
+void catalogue_set_cordon(struct node *n, struct card *c, bool cordoned)
+{
+	struct card_record *more;
+
+	c->cordoned = cordoned;
+	for (unsigned i = 0; i < n->n_records; i++) {
+		if (!pci_addr_equal(n->records[i].card, c->address))
+			continue;
+		n->records[i].cordoned = cordoned;
+		return;
+	}
+	more = reallocarray(n->records, n->n_records + 1, sizeof *more);
+	if (!more)
+		return;
+	n->records = more;
+	more[n->n_records++] = (struct card_record){ .card = c->address, .cordoned = cordoned };
+}
+
 bool catalogue_all_complete(const struct node *n)
 {
 	for (unsigned i = 0; i < n->n_cards; i++)

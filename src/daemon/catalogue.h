@@ -22,6 +22,9 @@ void catalogue_take_lists(struct node *n, struct card *c, const struct card_repl
 /* Takes over what the store has of this card, if the card has nothing yet. */
 void catalogue_restore(struct node *n, struct card *c);
 
+/* Takes over what was stored of a cordon, so that the next scan restores that. */
+void catalogue_set_cordon(struct node *n, struct card *c, bool cordoned);
+
 /* Stores the catalogue if it has changed. */
 void catalogue_save(struct node *n, struct card *c);
 

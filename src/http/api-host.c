@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "daemon/allocate.h"
+#include "daemon/catalogue.h"
 #include "daemon/snapshot.h"
 #include "model/outcome.h"
 
@@ -217,7 +218,7 @@ static void cordon_stored(int result, const struct error *err, void *userdata)
 		http_reply_problem(job->req, result < 0 ? -E_STORE_UNAVAILABLE : -E_NOT_FOUND,
 				   error_text(err), NULL);
 	} else {
-		c->cordoned = job->cordoned;
+		catalogue_set_cordon(n, c, job->cordoned);
 		log_notice("card: %s card=%s", job->cordoned ? "cordoned" : "uncordoned",
 			   pci_addr_format(c->address, text));
 		node_changed(n);
