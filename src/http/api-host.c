@@ -169,7 +169,10 @@ static struct card *requested_card(struct http_request *req, const struct node *
 	c = node_find_card(n, address);
 	if (c && c->present)
 		return c;
-	http_reply_problem(req, -E_NOT_FOUND, "no such GPU", NULL);
+	if (n->inventory_known)
+		http_reply_problem(req, -E_NOT_FOUND, "no such GPU", NULL);
+	else
+		http_reply_problem(req, -E_NOT_READY, "the first look at the host has not ended", NULL);
 	return NULL;
 }
 
@@ -238,9 +241,6 @@ static void set_cordon(struct http_request *req, struct node *n, bool cordoned)
 
 	if (api_refuse_query(req) < 0)
 		return;
-	c = requested_card(req, n);
-	if (!c)
-		return;
 	/* The first commit of a new database must be the adoption. */
 	if (!node_is_ready(n)) {
 		http_reply_problem(req,
@@ -249,6 +249,9 @@ static void set_cordon(struct http_request *req, struct node *n, bool cordoned)
 				   node_not_ready_reason(n), NULL);
 		return;
 	}
+	c = requested_card(req, n);
+	if (!c)
+		return;
 	op = calloc(1, sizeof *op);
 	job = malloc(sizeof *job);
 	if (op && job) {
