@@ -228,10 +228,18 @@ static enum host_mode host_mode(const struct node *n)
 	return mode;
 }
 
+static bool vfs_were_read(const struct node *n)
+{
+	for (unsigned i = 0; i < n->n_cards; i++)
+		if (n->cards[i]->present && n->cards[i]->has_vfs && !n->cards[i]->read_once)
+			return false;
+	return true;
+}
+
 bool api_resources_known(const struct node *n)
 {
 	return n->inventory_known && (n->snapshot_loaded || host_mode(n) != HOST_VGPU) &&
-	       !snapshot_waits_for_lists(n) &&
+	       !snapshot_waits_for_lists(n) && vfs_were_read(n) &&
 	       (n->stage != NODE_STARTING ||
 		claim_store_get_state(n->store) == STORE_STATE_UNREADABLE);
 }
