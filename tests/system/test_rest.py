@@ -360,23 +360,6 @@ def test_limits(daemon):
     assert daemon.request("GET", "/healthz").status == 200
 
 
-def test_many_connections(daemon):
-    """Idle connections up to the limit do not keep the command line out for ever."""
-    idle = []
-    try:
-        for _ in range(300):
-            s = socket.socket(socket.AF_UNIX)
-            s.settimeout(1)
-            s.connect(daemon.socket)
-            idle.append(s)
-    except OSError:
-        pass
-    wait_for(lambda: (a := daemon.try_request("GET", "/healthz", timeout=2)) and a.status == 200,
-             "an answer beside many connections", 20)
-    for s in idle:
-        s.close()
-
-
 # --- TCP ------------------------------------------------------------------------------------------
 
 
