@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -191,6 +192,8 @@ int simguest_main(int argc, char *argv[])
 	struct child c = { .console_fd = -1, .signal_fd = -1, .started_usec = clock_now_usec() };
 	sigset_t mask;
 
+	/* Who looks for the holder of a VF should find a name that tells. */
+	prctl(PR_SET_NAME, "berth-sim-guest");
 	if (!parse_options(argc, argv, &c))
 		return 2;
 	sigemptyset(&mask);
