@@ -200,11 +200,16 @@ static void answer(allocate_done_fn done, void *userdata, int code, const char *
 	done(&result, userdata);
 }
 
-/* Its VF is gone, or is not what the claim left there: no use to anybody. */
-static bool is_lost(const struct claim_entry *e)
+/* Its VF is gone, or is not what the claim left there: no use to anybody. One that only cannot be read
+ * now may be all right. */
+static bool is_lost(const struct node *n, const struct claim_entry *e)
 {
+	const struct vf *v;
+
 	switch (e->problem) {
 	case CLAIM_PROBLEM_VF_MISSING:
+		v = node_find_vf(n, e->claim.vf, NULL);
+		return !v || !v->listed;
 	case CLAIM_PROBLEM_TYPE_LOST:
 	case CLAIM_PROBLEM_TYPE_CHANGED:
 		return true;
@@ -240,7 +245,7 @@ static bool answer_existing(struct node *n, const struct allocation_request *req
 		answer(done, userdata, -E_FORBIDDEN, "the claim of that name belongs to another user", NULL);
 		return true;
 	}
-	if (is_lost(e))
+	if (is_lost(n, e))
 		return false;
 	answer(done, userdata, 0, "", e);
 	return true;
