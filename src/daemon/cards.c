@@ -52,6 +52,8 @@ void cards_observe_vf(struct node *n, struct card *c, struct vf *v, uint32_t typ
 		return;
 	if (type_changed) {
 		v->unclaimed_since_usec = 0;
+		v->unclaimed_open = false;
+		v->reset_error = 0;
 		v->span_counted = false;
 	}
 	v->type_id = type_id;

@@ -63,6 +63,7 @@ struct vf {
 
 	bool adoptable;	   /* first start: could not be read then, adopted when found configured */
 	uint64_t unclaimed_since_usec; /* configured, unclaimed, same type, not open since; 0: is not so */
+	int reset_error; /* of the last reset as nobody's that failed since its type changed */
 	bool unclaimed_open; /* left alone because a process has it open */
 
 	bool list_known;   /* its creatable_vgpu_types was read */
@@ -140,7 +141,7 @@ struct undo {
 	char claim_name[CLAIM_NAME_MAX]; /* intent still on disk that has to go with it; "" none */
 	bool busy;
 	bool clean;		       /* VF reads 0: only the record is left */
-	uint64_t retry_usec;
+	char said[CARD_TEXT_MAX]; /* why the VF could not be reset at the last try */
 };
 
 enum node_stage { NODE_STARTING, NODE_READY, NODE_STOPPING };

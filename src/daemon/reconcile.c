@@ -129,7 +129,10 @@ static void undo_written(const struct card_reply *reply, void *userdata)
 		drop_undo(n, undo);
 		return;
 	}
-	log_warning("vf: cannot be reset, retrying vf=%s: %s", pci_addr_format(undo->record.vf, text), reply->text);
+	if (strcmp(undo->said, reply->text) != 0)
+		log_warning("vf: cannot be reset, retrying vf=%s: %s", pci_addr_format(undo->record.vf, text),
+			    reply->text);
+	str_copy_cut(undo->said, sizeof undo->said, reply->text);
 	reconcile_count_failure(n, "undo");
 	reconcile_soon(n);
 }
@@ -212,7 +215,11 @@ static void unclaimed_reset(const struct card_reply *reply, void *userdata)
 		if (reply->n_vfs > 0 && reply->vfs[0].open == CARD_OPEN_YES)
 			set_unclaimed_open(n, v, true, reply->holder);
 	} else if (reply->step != CARD_STEP_CHANGED && !cards_is_gone(reply->result)) {
-		log_warning("vf: configured and nobody's, cannot be reset, retrying vf=%s: %s", text, reply->text);
+		if (v && v->reset_error != reply->result) {
+			v->reset_error = reply->result;
+			log_warning("vf: configured and nobody's, cannot be reset, retrying vf=%s: %s", text,
+				    reply->text);
+		}
 		reconcile_count_failure(n, "reset_unclaimed_vfs");
 	}
 	node_changed(n);

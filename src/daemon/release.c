@@ -44,6 +44,7 @@ struct release {
 	bool marked;
 	bool must_be_closed; /* an open VF is a reason to stay even if its type is not ours */
 	uint64_t backoff_usec;
+	char said[CARD_TEXT_MAX]; /* why it was not released at the last try */
 	int code; /* of REVERTING */
 	char detail[NODE_TEXT_MAX];
 	unsigned n_waiters, waiters_cap;
@@ -163,7 +164,9 @@ static void arm(struct release *r, uint64_t usec)
 
 static void try_again_later(struct release *r, const char *why)
 {
-	log_notice("claim: not released yet, retrying claim=%s: %s", name_of(r), why);
+	if (strncmp(r->said, why, sizeof r->said - 1) != 0)
+		log_notice("claim: not released yet, retrying claim=%s: %s", name_of(r), why);
+	str_copy_cut(r->said, sizeof r->said, why);
 	r->stage = RELEASE_WAITING;
 	r->late = true;
 	arm(r, r->backoff_usec);

@@ -72,6 +72,18 @@ def test_unclaimed_and_open(sim, start_daemon):
     assert not daemon.vfs()[VF]["unclaimed_open"]
 
 
+def test_unclaimed_and_open_no_more(sim, start_daemon):
+    """Its owner closed and cleared it between two passes."""
+    daemon = made(sim, start_daemon, {"unclaimed_vfs": "leave"})
+    sim.ctl("configure", VF, "L40S-2Q")
+    with open(daemon.vfs()[VF]["vfio_device"], "rb"):
+        daemon.restart({"reconcile_interval": "60s"})
+        wait_for(lambda: daemon.vfs()[VF]["unclaimed_open"], "the first pass")
+    sim.ctl("configure", VF, 0)
+    wait_for(lambda: daemon.vfs()[VF]["state"] == "free", "the VF to be free")
+    assert not daemon.vfs()[VF]["unclaimed_open"]
+
+
 def test_unclaimed_vfs_leave(sim, start_daemon):
     daemon = made(sim, start_daemon, {"unclaimed_vfs": "leave"})
     sim.ctl("configure", VF, "L40S-2Q")
@@ -447,6 +459,20 @@ def test_one_vf_missing(sim, start_daemon):
     assert daemon.vfs()[vf]["state"] == "bound"  # not offered
     assert daemon.claim("vm1").status == 201
     check_host(sim, daemon)
+
+
+def test_vf_that_cannot_be_read(sim, start_daemon):
+    """Unknown is not gone: the claim stays, and PUT still gives it."""
+    daemon = start_daemon(sim, FAST)
+    vf = daemon.claim("vm1").json["vf"]
+    sim.ctl("set", "sysfs.read_errno", "EIO", "--vf", vf)
+    problem(daemon, "vm1", "vf_missing")
+    again = daemon.claim("vm1")
+    assert (again.status, again.json["vf"], again.json["state"]) == (200, vf, "bound")
+    passes(daemon)
+    sim.ctl("set", "sysfs.read_errno", 0, "--vf", vf)
+    problem(daemon, "vm1", None)
+    check_host(sim, daemon, acknowledged={"vm1": vf})
 
 
 def test_type_lost(sim, start_daemon):
