@@ -260,6 +260,16 @@ static int get_max_instances(const struct sim_card *card, uint32_t id, struct wi
 	return 0;
 }
 
+static int put_gpu_instances(const struct sim_card *card, uint32_t profile, struct wire_reply *rep)
+{
+	if (card->mode != SIM_MODE_MIG)
+		return SIM_NVML_NOT_SUPPORTED;
+	for (uint32_t i = 0; i < card->gi_count; i++)
+		if (card->gis[i].profile->id == profile)
+			rep->ids[rep->n_ids++] = card->gis[i].id;
+	return 0;
+}
+
 static int answer_card(struct sim_card *card, const struct wire_request *req,
 		       struct wire_reply *rep)
 {
@@ -315,6 +325,8 @@ static int answer_card(struct sim_card *card, const struct wire_request *req,
 		return put_placements(card, req, rep);
 	case WIRE_CARD_MAX_INSTANCES:
 		return get_max_instances(card, req->type, rep);
+	case WIRE_CARD_GIS:
+		return put_gpu_instances(card, req->arg, rep);
 	case WIRE_EVENT_TYPES:
 		rep->num[0] = EVENT_TYPES;
 		return 0;

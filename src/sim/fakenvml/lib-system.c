@@ -96,6 +96,25 @@ static int get_slice_call(const void *argument)
 	return r ? r : NVML_ERROR_NOT_SUPPORTED;
 }
 
+/* The handles are good for counting only. */
+nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profile,
+				       nvmlGpuInstance_t *gis, unsigned int *count)
+{
+	struct wire_request req = { .op = WIRE_CARD_GIS, .arg = profile };
+	struct wire_reply rep;
+	int r;
+
+	if (!gis || !count)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	r = lib_call_card(device, &req, &rep);
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < rep.n_ids; i++)
+		gis[i] = (nvmlGpuInstance_t)(uintptr_t)(rep.ids[i] + 1);
+	*count = rep.n_ids;
+	return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id,
 					  nvmlGpuInstance_t *gi)
 {

@@ -216,6 +216,9 @@ NVML_API nvmlReturn_t nvmlDeviceGetVgpuTypeCreatablePlacements(nvmlDevice_t devi
 							       nvmlVgpuTypeId_t type, void *list);
 
 /* MIG slices: no simulated card has one, so these are there and not supported. */
+/* count is output only: the buffer holds as many as the profile can have. */
+NVML_API nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profile,
+						nvmlGpuInstance_t *gis, unsigned int *count);
 NVML_API nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id,
 						   nvmlGpuInstance_t *gi);
 NVML_API nvmlReturn_t nvmlGpuInstanceGetCreatableVgpus(nvmlGpuInstance_t gi, void *info);

@@ -65,6 +65,7 @@ enum wire_op {
 	WIRE_INSTANCE_RATE,	  /* instance; num[0] frames per second */
 	WIRE_INSTANCE_ECC,	  /* instance; num[0] */
 	WIRE_INSTANCE_GI,	  /* instance; num[0] */
+	WIRE_CARD_GIS,		  /* card, arg: GPU instance profile; ids */
 	WIRE_EVENT_TYPES,	  /* card; num[0]: mask */
 	WIRE_EVENT_REGISTER,	  /* card, wide: mask */
 	WIRE_EVENT_WAIT, /* arg: ms; num: card, type, data, GPU and compute instance in halves */
