@@ -72,7 +72,18 @@ struct nvml_abi_placements_v2 {
 #define NVML_ABI_PLACEMENTS_V2_VERSION 0x02000020U
 #define NVML_ABI_PLACEMENTS_MIXED      0U
 
+/* nvmlVgpuTypeMaxInstance_v1_t: vGPUs of a type in one GPU instance. */
+struct nvml_abi_max_per_gi {
+	uint32_t version;
+	uint32_t type;
+	uint32_t max;
+};
+#define NVML_ABI_MAX_PER_GI_VERSION 0x0100000cU
+
+struct nvml_gpu_instance; /* opaque: nvmlGpuInstance_t is a pointer to it */
+
 #if UINTPTR_MAX == UINT64_MAX
+static_assert(sizeof(struct nvml_abi_max_per_gi) == (NVML_ABI_MAX_PER_GI_VERSION & 0xffffff), "size");
 static_assert(sizeof(struct nvml_abi_mode) == (NVML_ABI_MODE_VERSION & 0xffffff), "size");
 static_assert(sizeof(struct nvml_abi_placement_id) == (NVML_ABI_PLACEMENT_ID_VERSION & 0xffffff),
 	      "size");

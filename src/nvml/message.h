@@ -13,10 +13,11 @@
 #include "model/placement.h"
 #include "model/profile.h"
 
-#define NVML_MESSAGE_VERSION 1
+#define NVML_MESSAGE_VERSION 2
 #define NVML_CARDS_MAX	     64
 #define NVML_INSTANCES_MAX   64
 #define NVML_TEXT_MAX	     160
+#define NVML_GI_NONE	     UINT32_MAX
 
 /* Why NVML could not be used; the label of berth_nvml_fallbacks_total{reason}. */
 enum nvml_reason {
@@ -43,6 +44,9 @@ const char *nvml_mode_name(enum nvml_mode m); /* "mixed", "equal", "mig", "unkno
 struct nvml_type {
 	struct profile profile;		 /* name and framebuffer as NVML says */
 	uint32_t max_instances;		 /* whole card, equal-size mode; 0: unknown */
+	uint32_t gi_profile; /* of the GPU instances that back it, in MIG mode; NVML_GI_NONE: none, unknown */
+	uint32_t gi_vgpus;   /* vGPUs of it that one such instance holds */
+	uint32_t gi_count;   /* such instances on the card now; NVML_GI_NONE: unknown */
 	struct placement_type placement; /* size 0, no ids: no placements in this mode */
 };
 

@@ -115,6 +115,41 @@ static int read_description(const struct nvml_session *s, struct nvml_device *d,
 	return is_about_type(code) ? NVML_CODE_SUCCESS : code;
 }
 
+/* Behind which GPU instances a type is. Only for show: it costs nothing where it cannot be read. */
+static void read_gi_profile(const struct nvml_session *s, struct nvml_type *t)
+{
+	struct nvml_abi_max_per_gi max = { .version = NVML_ABI_MAX_PER_GI_VERSION,
+					   .type = t->profile.type_id };
+	unsigned profile = NVML_GI_NONE;
+
+	if (s->api.type_gi_profile &&
+	    s->api.type_gi_profile(t->profile.type_id, &profile) == NVML_CODE_SUCCESS)
+		t->gi_profile = profile;
+	/* One where the driver is too old to share an instance. */
+	t->gi_vgpus = 1;
+	if (s->api.type_per_gi && s->api.type_per_gi(&max) == NVML_CODE_SUCCESS && max.max > 0)
+		t->gi_vgpus = max.max;
+}
+
+void nvml_read_gpu_instances(const struct nvml_session *s, struct nvml_device *d, struct nvml_card *card)
+{
+	struct nvml_gpu_instance *instances[NVML_LIST_MAX];
+
+	for (unsigned i = 0; s->api.gpu_instances && i < card->n_types; i++) {
+		struct nvml_type *t = &card->types[i];
+		unsigned count = 0, k = 0;
+
+		if (t->gi_profile == NVML_GI_NONE)
+			continue;
+		while (k < i && card->types[k].gi_profile != t->gi_profile)
+			k++;
+		if (k < i)
+			t->gi_count = card->types[k].gi_count;
+		else if (s->api.gpu_instances(d, t->gi_profile, instances, &count) == NVML_CODE_SUCCESS)
+			t->gi_count = MIN(count, NVML_LIST_MAX);
+	}
+}
+
 static struct nvml_type_table *find_table(struct nvml_session *s, struct pci_addr address)
 {
 	struct nvml_type_table *t;
@@ -164,6 +199,9 @@ static bool fill_table(struct nvml_session *s, struct nvml_device *d, struct nvm
 		int code;
 
 		type->profile.type_id = type->placement.type_id = ids[i];
+		type->gi_profile = type->gi_count = NVML_GI_NONE;
+		if (card->mode == NVML_MODE_MIG)
+			read_gi_profile(s, type);
 		code = read_description(s, d, type, &complete);
 		if (code != NVML_CODE_SUCCESS) {
 			card_fail(s, card, NVML_REASON_ERROR, code, "describing a vGPU type");

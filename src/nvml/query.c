@@ -251,6 +251,8 @@ static enum nvml_progress query_once(struct nvml_session *s, struct nvml_card *c
 		if (r != NVML_PROGRESS_DONE)
 			return r;
 	}
+	if (card->mode == NVML_MODE_MIG)
+		nvml_read_gpu_instances(s, d, card);
 	read_instances(s, d, card);
 	card->region = region_of(card);
 	return NVML_PROGRESS_DONE;
