@@ -171,26 +171,39 @@ static unsigned bound_by_framebuffer(const struct node *n, const struct card *c,
 	return MIN(used < region ? (region - used) / size : 0, region / size > same ? region / size - same : 0);
 }
 
+/* vGPUs that are in GPU instances of the type's profile: whichever type they are, the room is gone. */
+static unsigned in_same_instances(const struct card *c, unsigned index)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < c->n_vfs; i++)
+		for (unsigned k = 0; is_taken(&c->vfs[i]) && k < c->types.n; k++)
+			count += c->types.items[k].type_id == vf_type(&c->vfs[i]) &&
+				 c->gi_profile[k] == c->gi_profile[index];
+	return count;
+}
+
 static unsigned available_in_fallback(const struct node *n, const struct card *c, unsigned index)
 {
-	unsigned listing = 0, taken = 0, same = 0, used, bound;
+	unsigned listing = 0, taken = 0, room, used;
 
 	for (unsigned i = 0; i < c->n_vfs; i++) {
 		const struct vf *v = &c->vfs[i];
 
 		listing += node_vf_is_allocatable(n, c, v) && vf_lists(v, index);
 		taken += is_taken(v);
-		same += is_taken(v) && vf_type(v) == c->types.items[index].type_id;
 	}
-	used = c->mode == NVML_MODE_MIG ? same : taken;
-	if ((c->mode == NVML_MODE_EQUAL || c->mode == NVML_MODE_MIG) && c->max_instances[index] > 0) {
-		bound = c->max_instances[index] > used ? c->max_instances[index] - used : 0;
-		return MIN(listing, bound);
+	if (c->mode == NVML_MODE_MIG) {
+		room = c->gi_room[index];
+		used = in_same_instances(c, index);
+	} else if (c->mode == NVML_MODE_EQUAL && c->max_instances[index] > 0) {
+		room = c->max_instances[index];
+		used = taken;
+	} else {
+		room = bound_by_framebuffer(n, c, units_of(&c->types.items[index]));
+		used = 0;
 	}
-	if (c->mode == NVML_MODE_MIG)
-		return listing;
-	bound = bound_by_framebuffer(n, c, units_of(&c->types.items[index]));
-	return MIN(listing, bound);
+	return MIN(listing, room > used ? room - used : 0);
 }
 
 unsigned capacity_available(const struct node *n, const struct card *c, unsigned index,

@@ -32,6 +32,7 @@ int catalogue_add(struct card *c, const struct profile *p)
 		return -E2BIG;
 	l->items[l->n] = *p;
 	c->max_instances[l->n] = 0;
+	c->gi_profile[l->n] = c->gi_room[l->n] = NVML_GI_NONE;
 	c->catalogue_stored = false;
 	return (int)l->n++;
 }
@@ -77,10 +78,14 @@ void catalogue_take_nvml(struct node *n, struct card *c, const struct nvml_card 
 	if (answer->n_types == 0)
 		return; /* nvidia-vgpud has not sent its types yet */
 	for (unsigned i = 0; i < answer->n_types; i++) {
-		int at = catalogue_add(c, &answer->types[i].profile);
+		const struct nvml_type *t = &answer->types[i];
+		int at = catalogue_add(c, &t->profile);
 
-		if (at >= 0)
-			c->max_instances[at] = answer->types[i].max_instances;
+		if (at < 0)
+			continue;
+		c->max_instances[at] = t->max_instances;
+		c->gi_profile[at] = t->gi_profile;
+		c->gi_room[at] = t->gi_count == NVML_GI_NONE ? NVML_GI_NONE : t->gi_count * t->gi_vgpus;
 	}
 	if (!c->catalogue_complete)
 		c->catalogue_stored = false;

@@ -95,6 +95,8 @@ struct card {
 	/* Catalogue: this card's own types. */
 	struct profile_list types;
 	uint32_t max_instances[PROFILE_TYPES_MAX]; /* equal-size maximum, NVML; 0: unknown */
+	uint32_t gi_profile[PROFILE_TYPES_MAX];	   /* in MIG mode, as in struct nvml_type */
+	uint32_t gi_room[PROFILE_TYPES_MAX];	   /* vGPUs in all its GPU instances; NVML_GI_NONE: unknown */
 	bool catalogue_complete;
 	bool catalogue_stored;
 
