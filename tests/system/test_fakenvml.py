@@ -598,3 +598,20 @@ def test_latency_is_that_of_a_sweep(sim):
     assert 0.0195 <= run(sim.root, SWEEP % 20) < 0.022
     sim.ctl("set", "nvml.latency_ms", "300")
     assert 0.298 <= run(sim.root, SWEEP % 2) < 0.330 + quick
+
+
+def test_gpu_instances(start_sim):
+    """Counted by profile, in MIG mode only; the profile is the type's."""
+    sim = start_sim("--model", "h100-80")
+    code = """
+init()
+def instances(type_id):
+    profile, n, array = number("nvmlVgpuTypeGetGpuInstanceProfileId", type_id), c.c_uint(77), (c.c_void_p * 64)()
+    r = call("nvmlDeviceGetGpuInstances", card(), profile, array, c.byref(n))
+    return [r, n.value]
+out([instances(821), instances(823)])
+"""
+    assert run(sim.root, code) == [[3, 77], [3, 77]]
+    sim.ctl("set", "mode", "mig", "--gpu", "0000:41:00.0")
+    sim.ctl("gi", "0000:41:00.0", "3g.40gb", "1g.10gb", "1g.10gb")
+    assert run(sim.root, code) == [[0, 2], [0, 1]]

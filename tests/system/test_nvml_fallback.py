@@ -391,9 +391,10 @@ def test_mig_is_shown_and_not_claimed(start_sim, start_daemon):
     available = {p["name"]: p["available"] for p in shown["profiles"] if p["available"]}
     ones = [n for n in available if re.search(r"-1-10C$", n)]
     threes = [n for n in available if re.search(r"-3-40C$", n)]
-    assert ones and threes and all("C" in n for n in available), available
+    assert {available[n] for n in ones} == {2} and {available[n] for n in threes} == {1}, available
     sim.ctl("configure", vf_addresses(A)[0], ones[0])
-    wait_for(lambda: daemon.vfs()[vf_addresses(A)[0]]["profile"] == ones[0], "the foreign vGPU")
+    wait_for(lambda: {p["name"]: p["available"] for p in card(daemon, A)["profiles"]}[ones[0]] == 1,
+             "one instance less", 4)
     for refused in (daemon.claim("vm", ones[0]), daemon.claim("vm", ones[0], gpu=A)):
         assert (refused.status, refused.code) == (422, "not_supported"), refused
     assert set(fallbacks(daemon)) == {"mig"}
