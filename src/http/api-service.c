@@ -22,6 +22,15 @@ __asm__(".section .rodata\n"
 	".previous\n");
 extern const char api_openapi_text[], api_openapi_end[];
 
+static void node_has_changed(struct node *n, void *userdata)
+{
+	struct api *api = userdata;
+
+	(void)n;
+	/* Once per turn of the loop, after what changed has settled. */
+	sd_event_source_set_enabled(api->changed_source, SD_EVENT_ONESHOT);
+}
+
 void api_get_healthz(struct http_request *req, void *userdata)
 {
 	static const char ok[] = "{\"status\":\"ok\"}\n";
@@ -70,8 +79,13 @@ void api_get_openapi(struct http_request *req, void *userdata)
 
 void api_get_events(struct http_request *req, void *userdata)
 {
-	if (api_refuse_query(req) == 0)
-		http_events_serve(((struct api *)userdata)->node->events, req);
+	struct api *api = userdata;
+
+	if (api_refuse_query(req) < 0)
+		return;
+	http_events_serve(api->node->events, req);
+	/* Capacity is not rendered while nobody listens: one who comes back gets what changed meanwhile. */
+	node_has_changed(api->node, api);
 }
 
 /* --- The NVML helper, by hand ------------------------------------------------------------------
@@ -136,15 +150,6 @@ static const struct http_route routes[] = {
 	{ "GET", "/openapi.json", api_get_openapi },
 	{ "GET", "/events", api_get_events },
 };
-
-static void node_has_changed(struct node *n, void *userdata)
-{
-	struct api *api = userdata;
-
-	(void)n;
-	/* Once per turn of the loop, after what changed has settled. */
-	sd_event_source_set_enabled(api->changed_source, SD_EVENT_ONESHOT);
-}
 
 static int look_at_changes(sd_event_source *source, void *userdata)
 {

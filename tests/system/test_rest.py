@@ -540,3 +540,19 @@ def test_answers_are_whole_under_load(daemon):
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
         work = [pool.submit(read, i) for i in range(8)] + [pool.submit(write, i) for i in range(4)]
         assert all(f.result(timeout=60) for f in work)
+
+
+def test_events_after_a_gap(daemon, sim):
+    """Who comes back learns of the capacity that changed while nobody listened."""
+    settle(sim)
+    events = Events(daemon)
+    wait_for(lambda: events.of("capacity"), "the state at the beginning")
+    last = str(events.ids[-1])
+    events.close()
+    sim.ctl("configure", vf_addresses(A)[0], "L40S-24Q")
+    wait_for(lambda: daemon.available()["L40S-24Q"] == 3, "the foreign vGPU")
+    settle(sim)
+    again = Events(daemon, last)
+    wait_for(lambda: again.of("capacity"), "the capacity of now")
+    assert again.of("capacity")[-1]["gpu"]["used_slots"] == 1
+    again.close()
