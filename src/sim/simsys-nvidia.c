@@ -117,10 +117,12 @@ static int parse_number(const char *data, size_t n, long *ret)
 
 	if (n > 0 && data[n - 1] == '\n')
 		n--;
-	if (n == 0 || n >= sizeof(text) || strspn(data, "+-0123456789") < n)
+	if (n == 0 || n >= sizeof(text))
 		return -EINVAL;
 	memcpy(text, data, n);
 	text[n] = '\0';
+	if (strspn(text, "+-0123456789") < n)
+		return -EINVAL;
 	errno = 0;
 	*ret = strtol(text, &end, 10);
 	if (*end != '\0' || end == text)
