@@ -33,7 +33,8 @@ BUILDS = {
 SANITIZER_ENV = {
     'ASAN_OPTIONS': 'detect_leaks=1:abort_on_error=1:allocator_may_return_null=1',
     'UBSAN_OPTIONS': 'print_stacktrace=1:halt_on_error=1',
-    'TSAN_OPTIONS': 'halt_on_error=0:exitcode=66:second_deadlock_stack=1',
+    'TSAN_OPTIONS': 'halt_on_error=0:exitcode=66:second_deadlock_stack=1:suppressions=' +
+                    os.path.join(ROOT, 'tests/tsan.supp'),
 }
 
 

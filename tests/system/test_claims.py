@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from conftest import check_host, settled, typed_vfs, wait_for
+from conftest import check_host, settled, wait_for
 
 PF, PF2 = "0000:41:00.0", "0000:81:00.0"
 L40S_2Q, L40S_4Q = 1148, 1150
@@ -136,6 +136,7 @@ def test_put_is_idempotent(sim, daemon):
     assert len(check_host(sim, daemon)) == 1
 
 
+@pytest.mark.tsan
 def test_put_joins_one_in_progress(sim, daemon):
     slow_writes(sim)
     first = send_put(daemon, "vm1")
@@ -261,6 +262,7 @@ def test_fifty_claims_for_one_placement(sim, daemon):
     check_host(sim, daemon)
 
 
+@pytest.mark.tsan
 def test_twenty_claims_get_twenty_vfs(sim, daemon):
     answers = in_parallel([lambda i=i: daemon.claim(f"vm{i}", "L40S-2Q") for i in range(20)])
     assert [a.status for a in answers] == [201] * 20
@@ -315,12 +317,12 @@ def test_waiting_ends_when_the_client_hangs_up(sim, daemon):
 # --- Hanging up ----------------------------------------------------------------------------------
 
 
+@pytest.mark.tsan
 def test_client_hangs_up_before_bound(sim, daemon):
     slow_writes(sim)
     connection = send_put(daemon, "vm1")
     claiming(daemon)
     connection.close()
-    wait_for(lambda: typed_vfs(sim), "the type to be written")
     settled(sim, daemon)
     assert check_host(sim, daemon) == {}
     assert daemon.claim("vm1").status == 201

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import BIN, ROOT, check_host, settled, wait_for
 
-FAST = {"reconcile_interval": "500ms", "gpu": {"card_timeout": "800ms"}}
+FAST = {"reconcile_interval": "500ms", "gpu": {"card_timeout": "1500ms"}}
 PF, PF2 = "0000:41:00.0", "0000:81:00.0"
 
 CLAIM_POINTS = ["claim.intent-stored", "claim.before-write", "claim.configured", "claim.bound",
@@ -296,6 +296,7 @@ def fill(path):
                 return
 
 
+@pytest.mark.tsan
 def test_disk_full(sim, start_daemon, small_disk):
     """Nothing is handed out that is not on disk, and nothing stays configured for it."""
     daemon = start_daemon(sim, {**FAST, "data_dir": str(small_disk / "state")})

@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 
+import pytest
+
 from conftest import check_host, settled, typed_vfs, wait_for
 
 PF, PF2 = "0000:41:00.0", "0000:81:00.0"
@@ -63,6 +65,7 @@ def test_an_intent_is_never_shown(sim, start_daemon):
     assert status_of(connection) == 201
 
 
+@pytest.mark.tsan
 def test_helper_dies_in_a_claim(sim, start_daemon):
     """Nothing of it can land late; the claim goes to another card, the VF is undone."""
     daemon = start_daemon(sim, FAST)
@@ -123,6 +126,7 @@ def test_card_vanishes_in_a_release(sim, start_daemon):
     wait_for(lambda: daemon.claims() == {}, "the release to end")
 
 
+@pytest.mark.tsan
 def test_vfs_flap(sim, start_daemon):
     """Free VFs go and come back many times a second while claims are made."""
     daemon = start_daemon(sim, FAST)
@@ -142,6 +146,7 @@ def test_vfs_flap(sim, start_daemon):
     assert set(check_host(sim, daemon, acknowledged=kept)) == set(kept)
 
 
+@pytest.mark.tsan
 def test_told_to_stop_in_the_middle(sim, start_daemon):
     """SIGTERM with claims, releases and a waiting client under way: ends soon, nothing leaks."""
     daemon = start_daemon(sim, FAST)
@@ -234,6 +239,7 @@ def test_releasing_while_it_cannot_be_told(sim, start_daemon, tmp_path):
     check_host(sim, daemon)
 
 
+@pytest.mark.tsan
 def test_database_lost_in_a_release(sim, start_daemon):
     """It is loaded anew while the driver still works on a release: that one comes to its end."""
     daemon = start_daemon(sim, {**FAST, "gpu": {"card_timeout": "15s"}})
