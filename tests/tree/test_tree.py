@@ -18,6 +18,7 @@ LAYERS = {
     'host': {'base', 'model', 'host'},
     'nvml': {'base', 'model', 'nvml'},
     'store': {'base', 'model', 'store'},
+    'grpc': {'base', 'grpc'},
     'client': {'base', 'model', 'client'},
     'helper': {'base', 'model', 'host', 'nvml', 'helper'},
     'http': {'base', 'model', 'host', 'nvml', 'store', 'http', 'daemon'},
