@@ -40,16 +40,17 @@ enum grpc_status {
 const char *grpc_status_name(enum grpc_status status);
 
 /* Limits. Each is tested from both sides. */
-#define GRPC_MESSAGE_MAX      (4u << 20)  /* bytes of one message, both ways; what kubelets take */
-#define GRPC_STREAMS_MAX      256	  /* open calls of a connection; more are refused */
-#define GRPC_CONNECTIONS_MAX  32	  /* of a server; then the one longest without calls goes */
-#define GRPC_UNSENT_MAX	      (64u << 10) /* bytes a call may have unsent and still be sent more */
-#define GRPC_SERVER_BYTES_MAX (32u << 20) /* requests and replies that one server holds in memory  \
-					   */
-#define GRPC_HEADERS_MAX   (16u << 10)	  /* of a request, counted as HTTP/2 does */
-#define GRPC_TEXT_MAX	   1024		  /* bytes of a status text with NUL; longer ones are cut */
-#define GRPC_SETTINGS_USEC 5000000u	  /* a new connection must have said SETTINGS by then */
-#define GRPC_RESETS_MAX	   1000 /* cancelled or broken streams at once, then 33 a second */
+#define GRPC_MESSAGE_MAX     (4u << 20)	 /* bytes of one message, both ways; what kubelets take */
+#define GRPC_STREAMS_MAX     256	 /* open calls of a connection; more are refused */
+#define GRPC_CONNECTIONS_MAX 32		 /* of a server; then the one longest without calls goes */
+#define GRPC_UNSENT_MAX	     (64u << 10) /* bytes a call may have unsent and still be sent more */
+#define GRPC_SERVER_BYTES_MAX                                                                      \
+	(32u << 20)		       /* requests and replies that one server holds in memory     \
+					*/
+#define GRPC_HEADERS_MAX   (16u << 10) /* of a request, counted as HTTP/2 does */
+#define GRPC_TEXT_MAX	   1024	       /* bytes of a status text with NUL; longer ones are cut */
+#define GRPC_SETTINGS_USEC 5000000u    /* a new connection must have said SETTINGS by then */
+#define GRPC_RESETS_MAX	   1000	       /* cancelled or broken streams at once, then 33 a second */
 
 /*
  * Server
