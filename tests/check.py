@@ -216,7 +216,7 @@ def stage_asan():
     path = build('asan')
     if path:
         unit_tests('asan', path)
-        pytest('asan', path, ['tests/system'], JOBS + 2)
+        pytest('asan', path, ['tests/system', 'tests/peers'], JOBS + 2)
 
 
 def stage_tsan():

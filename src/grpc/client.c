@@ -269,31 +269,38 @@ static int receive(struct grpc_unary *call)
 	return nghttp2_session_mem_recv(call->session, data, (size_t)n) < 0 ? -EPROTO : 0;
 }
 
-static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata)
+/* Whether to go on. sent: what nghttp2 said when it wrote. */
+static void judge(struct grpc_unary *call, int received, int sent, uint32_t revents)
 {
-	struct grpc_unary *call = userdata;
-	int r = 0, w = 0;
-
-	(void)fd;
-	if (revents & ~(uint32_t)EPOLLOUT)
-		r = receive(call);
-	if (r == 0 && !call->ended)
-		w = nghttp2_session_send(call->session);
-	if (r == -EPROTO)
-		end_with(call, GRPC_UNAVAILABLE, "the answer is no HTTP/2");
-	/* A write that failed (-EPIPE) may still have an answer before it: read on until the end.
-	 */
-	else if (r < 0 || (w < 0 && !(revents & EPOLLIN)))
+	if (received == -EPROTO)
+		end_with(call, GRPC_UNAVAILABLE, "the answer is no valid HTTP/2");
+	/* When writing fails there may still be an answer to read. */
+	else if (received < 0 || (sent < 0 && !(revents & EPOLLIN)))
 		end_with(call, GRPC_UNAVAILABLE, "the connection was closed");
 	else if (!nghttp2_session_want_read(call->session) &&
 		 !nghttp2_session_want_write(call->session))
-		end_with(call, GRPC_UNAVAILABLE, "the connection was given up");
-	if (call->ended)
+		end_with(call, GRPC_UNAVAILABLE, "the answer is no valid HTTP/2");
+}
+
+static int on_io(sd_event_source *s, int fd, uint32_t revents, void *userdata)
+{
+	struct grpc_unary *call = userdata;
+	uint32_t events = EPOLLIN;
+	int received = 0, sent = 0;
+
+	(void)fd;
+	if (revents & ~(uint32_t)EPOLLOUT)
+		received = receive(call);
+	if (received == 0 && !call->ended)
+		sent = nghttp2_session_send(call->session);
+	judge(call, received, sent, revents);
+	if (call->ended) {
 		finish(call);
-	else
-		(void)sd_event_source_set_io_events(
-			s, EPOLLIN | (w == 0 && nghttp2_session_want_write(call->session) ? EPOLLOUT
-											  : 0u));
+		return 0;
+	}
+	if (sent == 0 && nghttp2_session_want_write(call->session))
+		events |= EPOLLOUT;
+	(void)sd_event_source_set_io_events(s, events);
 	return 0;
 }
 

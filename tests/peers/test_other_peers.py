@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Node's gRPC library and Go's, as clients of src/grpc's server and as servers of its client.
+
+Node's is installed into the build folder by npm, from node/package-lock.json; Go's is Debian's
+golang-google-grpc-dev. Where one cannot be had its tests are skipped, and say why.
+"""
+import fcntl
+import functools
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import BUILD
+
+HERE = pathlib.Path(__file__).parent
+CHECKS = ["echo", "large", "status", "unknown", "undecodable", "deadline", "stream-deadline", "cancel", "count",
+          "streams", "plugin"]
+DEADLINE = 60
+
+
+def prepare(folder, key, action):
+    """Runs action once for all workers, again when the key (bytes) changes. None, or why it failed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = folder / "done"
+        if done.exists() and done.read_bytes() == key:
+            return None
+        try:
+            result = action()
+        except subprocess.TimeoutExpired as e:
+            return f"no end after {e.timeout} s"
+        if result.returncode:
+            return (result.stderr.strip().splitlines() or ["?"])[-1]
+        done.write_bytes(key)
+
+
+@functools.lru_cache
+def node():
+    folder = BUILD / "peers-node"
+    if not shutil.which("node") or not shutil.which("npm"):
+        return None, "node and npm are not installed"
+    files = [HERE / "node/package.json", HERE / "node/package-lock.json"]
+
+    def install():
+        for f in files:
+            shutil.copy(f, folder)
+        return subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=1",
+                               "--fetch-timeout=20000"], cwd=folder, capture_output=True, text=True, timeout=120)
+
+    why = prepare(folder, b"".join(f.read_bytes() for f in files), install)
+    command = ["env", f"GRPC_JS={folder}/node_modules/@grpc/grpc-js", "node", str(HERE / "node/peer.js")]
+    return command, why and "npm cannot install @grpc/grpc-js: " + why
+
+
+@functools.lru_cache
+def go():
+    folder = BUILD / "peers-go"
+    if not shutil.which("go") or not os.path.isdir("/usr/share/gocode/src/google.golang.org/grpc"):
+        return None, "golang-go and golang-google-grpc-dev are not installed"
+    env = dict(os.environ, GO111MODULE="off", GOPATH="/usr/share/gocode", GOFLAGS="", GOCACHE=str(folder / "cache"))
+    source = HERE / "go/peer.go"
+
+    def build():
+        return subprocess.run(["go", "build", "-o", str(folder / "peer"), str(source)], env=env, cwd=folder,
+                              capture_output=True, text=True, timeout=200)
+
+    why = prepare(folder, source.read_bytes(), build)
+    return [str(folder / "peer")], why and "the Go peer cannot be built: " + why
+
+
+@pytest.fixture(params=[node, go], ids=["grpc-js", "grpc-go"])
+def command(request):
+    found, why = request.param()
+    if why:
+        pytest.skip(why)
+    return found
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_client(server, command, check):
+    done = subprocess.run([*command, check, server.path], capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 0, done.stderr
+    server.wait_stats(0, 0)
+
+
+@pytest.mark.parametrize("behaviour, timeout, answer", [
+    ("ok", 20000, "register OK 2 "),
+    ("error", 20000, "register FAILED_PRECONDITION 0 not now"),
+    ("hang", 300, "register DEADLINE_EXCEEDED 0 "),
+    ("dial", 20000, "register OK 4 "),
+])
+def test_server(server, folder, command, behaviour, timeout, answer):
+    path = str(folder / "peer.sock")
+    with subprocess.Popen([*command, f"serve-{behaviour}", path, server.path], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as peer:
+        assert peer.stdout.readline() == "ready\n"
+        assert server.ask(f"register {path} {timeout}", "register").startswith(answer)
+        peer.stdin.close()
+        peer.wait(DEADLINE)
