@@ -146,13 +146,15 @@ static int on_deadline(sd_event_source *s, uint64_t usec, void *userdata)
 	(void)s;
 	(void)usec;
 	call->timer = sd_event_source_disable_unref(call->timer);
-	if (!call->answering) {
-		refuse(call, "200", GRPC_DEADLINE_EXCEEDED, "the deadline has passed");
-	} else {
-		call->over = true;
-		nghttp2_submit_rst_stream(call->conn->session, NGHTTP2_FLAG_NONE, call->stream_id,
-					  NGHTTP2_CANCEL);
+	/* Trailers where they can still be sent: of a reset clients make CANCELLED when it comes
+	 * before their own clock strikes. */
+	if (grpc_call_unsent(call) == 0) {
+		(void)grpc_call_finish(call, GRPC_DEADLINE_EXCEEDED, "the deadline has passed");
+		return 0;
 	}
+	call->over = true;
+	nghttp2_submit_rst_stream(call->conn->session, NGHTTP2_FLAG_NONE, call->stream_id,
+				  NGHTTP2_CANCEL);
 	grpc_connection_wake(call->conn);
 	return 0;
 }

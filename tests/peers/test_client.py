@@ -11,6 +11,7 @@ import pytest
 
 import frames
 from frames import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, frame, message
+from testserver import folder, server  # noqa: F401 (fixtures)
 
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
 DEADLINE = 20

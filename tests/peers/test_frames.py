@@ -13,6 +13,7 @@ import pytest
 import frames
 from frames import (ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, RST_STREAM, SETTINGS,
                     WINDOW_UPDATE, Connection, frame, message)
+from testserver import folder, server  # noqa: F401 (fixtures)
 
 ECHO = "/berth.Test/Echo"
 HOLD = "/berth.Test/Hold"
@@ -136,11 +137,18 @@ def test_deadline_before_the_request_is_complete(peer):
     assert peer.status(1) == (4, "the deadline has passed")
 
 
-def test_deadline_in_a_stream_is_a_reset(server, peer):
+def test_deadline_in_a_stream(server, peer):
     peer.call(1, WATCH, grpc_timeout="50m")
-    found, body, reset = peer.answer(1)
-    assert (found[":status"], body, reset) == ("200", message(b""), frames.CANCEL)
+    found, body, _ = peer.answer(1)
+    assert (found[":status"], found["grpc-status"], body) == ("200", "4", message(b""))
     server.expect("closed watch")
+
+
+def test_deadline_with_a_message_half_sent_is_a_reset(server, peer):
+    peer.call(1, FILL, b"100000", grpc_timeout="50m")
+    found, body, reset = peer.answer(1)
+    assert (found[":status"], len(body), reset) == ("200", 65535, frames.CANCEL)
+    server.wait_stats(1, 0)
 
 
 def test_ping_and_settings_are_acked(peer):

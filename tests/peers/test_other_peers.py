@@ -13,7 +13,7 @@ import subprocess
 
 import pytest
 
-from conftest import BUILD
+from testserver import BUILD, folder, server  # noqa: F401 (fixtures)
 
 HERE = pathlib.Path(__file__).parent
 CHECKS = ["echo", "large", "status", "unknown", "undecodable", "deadline", "stream-deadline", "cancel", "count",

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from testserver import folder, server  # noqa: F401 (fixtures)
+
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")
 
 DEADLINE = 20

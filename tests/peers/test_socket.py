@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import PROGRAM, Server
+from testserver import PROGRAM, Server, folder, server  # noqa: F401 (fixtures)
 from frames import Connection, message
 
 grpc = pytest.importorskip("grpc", reason="python3-grpcio is not installed")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""grpc-test-server with its orders and lines; see the comment in its source for them."""
+"""grpc-test-server with its orders and lines; see the comment in its source for them.
+
+The fixtures are here and not in a conftest.py: tests/system imports its own by that name.
+"""
 import os
 import pathlib
 import queue
