@@ -8,6 +8,9 @@
 #include "base/cleanup.h"
 #include "proto/deviceplugin.pb-c.h"
 
+/* Generated members are not const. */
+#define TEXT(s) ((char *)(s))
+
 static uint8_t *pack(const ProtobufCMessage *message, size_t *ret_size)
 {
 	size_t size = protobuf_c_message_get_packed_size(message);
@@ -61,7 +64,7 @@ void device_list(struct grpc_call *call, const void *msg, size_t size, void *use
 		devices[i] = (V1beta1__Device)V1BETA1__DEVICE__INIT;
 		snprintf(ids[i], sizeof(ids[i]), "fake-%zu", i);
 		devices[i].id = ids[i];
-		devices[i].health = "Healthy";
+		devices[i].health = TEXT("Healthy");
 		pointers[i] = &devices[i];
 	}
 	list.n_devices = ARRAY_SIZE(devices);
@@ -109,16 +112,16 @@ static void reply_allocated(struct grpc_call *call, char *id)
 	V1beta1__ContainerAllocateResponse *ones = &one;
 	V1beta1__AllocateResponse answer = V1BETA1__ALLOCATE_RESPONSE__INIT;
 
-	env.key = "FAKE_IDS";
+	env.key = TEXT("FAKE_IDS");
 	env.value = id;
-	note.key = "fake.example/ids";
+	note.key = TEXT("fake.example/ids");
 	note.value = id;
-	mount.container_path = "/fake/hostname";
-	mount.host_path = "/etc/hostname";
+	mount.container_path = TEXT("/fake/hostname");
+	mount.host_path = TEXT("/etc/hostname");
 	mount.read_only = true;
-	node.container_path = "/dev/fake0";
-	node.host_path = "/dev/zero";
-	node.permissions = "rw";
+	node.container_path = TEXT("/dev/fake0");
+	node.host_path = TEXT("/dev/zero");
+	node.permissions = TEXT("rw");
 	one.n_envs = one.n_mounts = one.n_devices = one.n_annotations = 1;
 	one.envs = &envs;
 	one.mounts = &mounts;
@@ -160,8 +163,8 @@ uint8_t *device_register_request(size_t *ret_size)
 {
 	V1beta1__RegisterRequest request = V1BETA1__REGISTER_REQUEST__INIT;
 
-	request.version = "v1beta1";
-	request.endpoint = "fake.sock";
-	request.resource_name = "nvidia.com/FAKE-4Q";
+	request.version = TEXT("v1beta1");
+	request.endpoint = TEXT("fake.sock");
+	request.resource_name = TEXT("nvidia.com/FAKE-4Q");
 	return pack(&request.base, ret_size);
 }
