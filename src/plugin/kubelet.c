@@ -127,10 +127,7 @@ static void register_done(struct grpc_unary *call, const struct grpc_reply *repl
 		dp->registered = true;
 		dp->registered_usec = clock_now_usec();
 		plugin_metrics_registered(&dp->plugin->metrics, dp->resource, true);
-		if (dp->complained || dp->registration == 1)
-			log_notice("plugin: registered resource=%s", dp->resource);
-		else
-			log_info("plugin: registered again resource=%s", dp->resource);
+		log_notice("plugin: registered resource=%s", dp->resource);
 		dp->complained = false;
 	} else {
 		plugin_metrics_registered(&dp->plugin->metrics, dp->resource, false);
@@ -208,6 +205,7 @@ static bool keep_serving(struct kubelet *k, struct device_plugin *dp, uint64_t n
 			back_off(dp);
 		}
 		dp->call = grpc_unary_free(dp->call);
+		dp->registration++; /* the streams that end here are no news */
 		device_plugin_close(dp);
 		dp->registered = false;
 	}

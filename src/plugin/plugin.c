@@ -198,9 +198,9 @@ static void scan_done(struct discovery *take, const struct scan_stats *stats,
 	struct plugin *p = userdata;
 
 	plugin_metrics_scanned(&p->metrics, take != NULL, stats->took_usec, stats->nvml_cards);
-	arm_rescan(p);
 	if (!take) {
 		scan_failed(p, err);
+		arm_rescan(p);
 		return;
 	}
 	if (p->scan_failures > 0)
@@ -216,6 +216,7 @@ static void scan_done(struct discovery *take, const struct scan_stats *stats,
 		  stats->nvml_cards);
 	discovery_free(p->scanned);
 	p->scanned = take;
+	arm_rescan(p);
 	if (p->pod_client)
 		pod_client_ask(p->pod_client); /* the set is computed when it has answered */
 	else
