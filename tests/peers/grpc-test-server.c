@@ -256,6 +256,13 @@ static void order_stats(struct grpc_server **server)
 		say("stats none");
 }
 
+static void finish_watchers(struct fixture *f)
+{
+	for (size_t i = 0; i < WATCHERS_MAX; i++)
+		if (f->watchers[i])
+			(void)grpc_call_finish(f->watchers[i], GRPC_UNAVAILABLE, "the plugin ends");
+}
+
 static void obey(struct fixture *f, char *line)
 {
 	char word[16] = "", path[128] = "";
@@ -274,7 +281,9 @@ static void obey(struct fixture *f, char *line)
 		say("cancelled");
 	} else if (sscanf(line, "%15s %127s", word, path) == 2 && strcmp(word, "stats") == 0) {
 		order_stats(find(f, path));
-	} else if (strcmp(word, "free") == 0 && find(f, path)) {
+	} else if ((strcmp(word, "free") == 0 || strcmp(word, "end") == 0) && find(f, path)) {
+		if (word[0] == 'e')
+			finish_watchers(f);
 		*find(f, path) = grpc_server_free(*find(f, path));
 		say("freed %s", path);
 	} else {

@@ -2,8 +2,9 @@
 """src/grpc's server against odd and hostile peers, frame by frame."""
 import os
 import random
-import re
 import pathlib
+import re
+import resource
 import socket
 import struct
 import time
@@ -382,10 +383,10 @@ def test_flood_from_a_peer_that_does_not_read(server):
 def test_replies_to_a_slow_reader_are_bounded(server):
     before = server.stats()[3]
     with Connection(server.path) as c:
-        for i in range(200):
+        for i in range(40):
             c.call(2 * i + 1, FILL, b"4000000")
         # 32 MiB are held at most: 8 of them. The others are told.
-        last = c.read_until(lambda f: f.stream == 399)
+        last = c.read_until(lambda f: f.stream == 79)
         assert (last.fields["grpc-status"], last.fields["grpc-message"]) == ("8", "out of memory for the answer")
     server.wait_stats(0, 0)
     if not SANITIZED:
@@ -447,6 +448,53 @@ def test_more_connections_than_allowed(server):
         c.socket.close()
     server.wait_stats(0, 0)
     still_serves(server)
+
+
+def descriptors(server):
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def test_nothing_is_left_of_300_connections(server):
+    still_serves(server)  # from here on the event loop has its own descriptors
+    server.wait_stats(0, 0)
+    before = descriptors(server)
+    for i in range(300):
+        with Connection(server.path) as c:
+            c.call(1, WATCH, grpc_timeout="1H")
+            c.call(3, ECHO)
+            assert c.status(3) == (0, "")
+    server.wait_stats(0, 0)
+    assert descriptors(server) == before
+
+
+def test_out_of_descriptors(server):
+    """A connection that cannot be accepted waits, and keeps nobody else from being served."""
+    pid = server.process.pid
+    with Connection(server.path) as c:
+        c.call(1, ECHO)
+        assert c.status(1) == (0, "")
+        limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(server), limits[1]))
+        with Connection(server.path) as waiting:
+            waiting.call(1, ECHO)
+            for stream in range(3, 103, 2):
+                c.call(stream, ECHO)
+                assert c.status(stream) == (0, "")
+            assert server.stats()[0] == 1
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+            assert waiting.status(1) == (0, "")
+
+
+def test_last_words(server, peer):
+    """What was finished a moment before the server is freed still reaches its peers."""
+    peer.call(1, WATCH)
+    assert peer.read_until(lambda f: f.kind == DATA).payload == message(b"")
+    server.order(f"end {server.path}")
+    server.expect("closed watch")
+    server.expect("freed")
+    last = peer.read_until(lambda f: f.kind == HEADERS)
+    assert last.fields == {"grpc-status": "14", "grpc-message": "the plugin ends"}
+    assert [f.kind for f in peer.read_to_end() if f.kind != SETTINGS] == [GOAWAY]
 
 
 # Recorded kubelets.
