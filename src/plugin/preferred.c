@@ -65,6 +65,8 @@ static int best_node(const struct choices *c, unsigned wanted)
 			better = true;
 		else if ((chosen > 0) != (best_chosen > 0))
 			better = chosen > 0;
+		else if ((node == INT_MAX) != (best == INT_MAX))
+			better = best == INT_MAX;
 		else if ((available >= wanted) != (best_free >= wanted))
 			better = available >= wanted;
 		else if (available != best_free)
