@@ -218,6 +218,28 @@ def test_odd_answers(server, folder, parts, answer):
     assert answered_with(server, folder, *parts) == "register " + answer
 
 
+def test_late_server_is_told(server, folder):
+    """At the deadline, and when the owner gives up: RST_STREAM with CANCEL, then the end."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        path = str(folder / "raw.sock")
+        listener.bind(path)
+        listener.listen()
+        for give_up in (False, True):
+            server.order(f"register {path} {20000 if give_up else 100}")
+            with listener.accept()[0] as peer:
+                peer.settimeout(DEADLINE)
+                got = b""
+                while b"v1beta1\x12" not in got:
+                    got += peer.recv(65536)
+                if give_up:
+                    server.ask("cancel", "cancelled")
+                while more := peer.recv(65536):
+                    got += more
+                assert got.endswith(frame(RST_STREAM, 0, 1, struct.pack(">I", frames.CANCEL)))
+            if not give_up:
+                assert server.expect("register") == "register DEADLINE_EXCEEDED 0 no answer in time"
+
+
 def test_closed_at_once(server, folder):
     assert answered_with(server, folder, read=False) == "register UNAVAILABLE 0 the connection was closed"
 

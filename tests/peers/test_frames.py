@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """src/grpc's server against odd and hostile peers, frame by frame."""
+import contextlib
 import os
-import random
 import pathlib
+import random
 import re
 import resource
 import socket
 import struct
+import threading
 import time
 
 import pytest
@@ -284,6 +286,26 @@ def hold_256(server, peer):
         server.expect("held")
 
 
+def try_to_send(peer, block):
+    with contextlib.suppress(OSError):
+        peer.send(block)
+
+
+def test_streams_that_we_must_reset_count_too(server, peer):
+    """A peer can also make the server reset its streams, here by a window that grows too far."""
+    block = b""
+    for i in range(1100):
+        stream = 2 * i + 1
+        block += (peer.headers(stream, HOLD) + frame(DATA, END_STREAM, stream, message(b"")) +
+                  window(stream, 0x7fffffff))
+    sender = threading.Thread(target=try_to_send, args=(peer, block))
+    sender.start()
+    peer.read_to_end()
+    sender.join()
+    server.wait_stats(0, 0)
+    still_serves(server)
+
+
 def test_streams_above_the_limit_are_refused(server):
     with Connection(server.path, ack_settings=False) as c:
         hold_256(server, c)
@@ -367,17 +389,24 @@ def test_flood_from_a_peer_that_does_not_read(server):
             except OSError:
                 pass
             still_serves(server)
-    with Connection(server.path) as c:
-        c.socket.settimeout(0.3)
-        try:
-            for i in range(0, 20000):
-                c.call(2 * i + 1, HOLD if i < 256 else ECHO)
-        except OSError:
-            pass
-        still_serves(server)
     server.wait_stats(0, 0)
     if not SANITIZED:
         assert server.stats()[3] - before < 20000
+
+
+def test_refused_streams_of_a_peer_that_does_not_read(server):
+    """Each has an answer that waits: from some hundred on we stop reading, and the peer cannot send."""
+    with Connection(server.path, ack_settings=False) as c:
+        c.socket.settimeout(0.3)
+        for i in range(256):
+            c.call(2 * i + 1, HOLD)
+        for _ in range(256):
+            server.expect("held")
+        with pytest.raises(OSError):
+            for i in range(256, 100000, 100):
+                c.send(*[c.headers(2 * (i + n) + 1, ECHO) for n in range(100)])
+        assert i < 60000
+        still_serves(server)
 
 
 def test_replies_to_a_slow_reader_are_bounded(server):
