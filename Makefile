@@ -3,6 +3,7 @@
 #
 #   make          build everything                 make demo    the main job on a simulated host
 #   make check    all tests, with the counts       make bench   speed, as ratios
+#   make demo-kube  the Kubernetes device plugin, with a fake kubelet
 #   make lint     format and analyzers             make fuzz    20 s of each fuzz target (FUZZ_SECONDS=)
 #   make soak     kill -9 at random, 1,000 rounds  make install DESTDIR= PREFIX=
 
@@ -17,7 +18,7 @@ CC := gcc
 endif
 export CC
 
-.PHONY: build demo check bench soak fuzz lint format install clean deps
+.PHONY: build demo demo-kube check bench soak fuzz lint format install clean deps
 build: deps $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
 
@@ -29,6 +30,9 @@ $(BUILD)/build.ninja:
 
 demo: build
 	@tools/demo.sh $(BUILD)/bin
+
+demo-kube: build
+	@$(PYTHON) tools/demo-kube.py $(BUILD)/bin
 
 check: deps
 	@$(PYTHON) tests/check.py
