@@ -3,7 +3,7 @@
 #
 #   make          build everything                 make demo    the main job on a simulated host
 #   make check    all tests, with the counts       make bench   speed, as ratios
-#   make demo-kube  the Kubernetes device plugin, with a fake kubelet
+#   make demo-kube  the Kubernetes device plugin, with a fake kubelet; make bench-kube: its speed and size
 #   make lint     format and analyzers             make fuzz    20 s of each fuzz target (FUZZ_SECONDS=)
 #   make soak     kill -9 at random, 1,000 rounds  make install DESTDIR= PREFIX=
 
@@ -18,7 +18,7 @@ CC := gcc
 endif
 export CC
 
-.PHONY: build demo demo-kube check bench soak fuzz lint format install clean deps
+.PHONY: build demo demo-kube check bench bench-kube soak fuzz lint format install clean deps
 build: deps $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
 
@@ -39,6 +39,9 @@ check: deps
 
 bench: build
 	@$(PYTHON) bench/run.py --build $(BUILD) --out $(BUILD)/bench/bench.json
+
+bench-kube: build
+	@$(PYTHON) bench/kube.py --build $(BUILD)
 
 soak: build
 	@$(PYTHON) tests/soak/soak.py --build $(BUILD) --rounds $(SOAK_ROUNDS)
