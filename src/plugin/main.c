@@ -255,6 +255,7 @@ static int look(struct plugin *p, struct discovery **ret, struct error *err)
 				      .pci_ids = p->options.pci_ids,
 				      .names = p->names,
 				      .card_timeout_usec = LIST_CARD_TIMEOUT_USEC,
+				      .wait_usec = LIST_CARD_TIMEOUT_USEC,
 				      .nvml_timeout_usec = LIST_NVML_TIMEOUT_USEC,
 				      .done = look_done,
 				      .userdata = &l };

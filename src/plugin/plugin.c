@@ -19,6 +19,7 @@
 #define SCAN_RETRY_USEC	  (5 * USEC_PER_SEC) /* until the first scan went well */
 #define END_LIMIT_USEC	  (2 * USEC_PER_SEC) /* for the last, empty list to go out */
 #define CARD_TIMEOUT_USEC (15 * USEC_PER_SEC)
+#define SCAN_WAIT_USEC	  (5 * USEC_PER_SEC)
 #define NVML_TIMEOUT_USEC (5 * USEC_PER_SEC)
 
 /* --- The set in force ------------------------------------------------------------------------ */
@@ -338,6 +339,7 @@ int plugin_start(struct plugin *p, struct error *err)
 				    .pci_ids = p->options.pci_ids,
 				    .names = p->names,
 				    .card_timeout_usec = CARD_TIMEOUT_USEC,
+				    .wait_usec = SCAN_WAIT_USEC,
 				    .nvml_timeout_usec = NVML_TIMEOUT_USEC,
 				    .done = scan_done,
 				    .userdata = p };

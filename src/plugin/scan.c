@@ -16,12 +16,17 @@
 #include "plugin/discovery.h"
 #include "plugin/pci-ids.h"
 
+#define LINGER_USEC (60 * USEC_PER_SEC) /* longer than any question to a helper lives */
+
 struct card {
 	struct card_reading reading;
 	struct scan *scan;
 	struct card_client *client;
-	bool in_scan; /* has vendor-VFIO VFs in the scan that runs */
-	bool listed;  /* its lists were read in this scan */
+	bool in_scan;	    /* has vendor-VFIO VFs in the scan that runs */
+	bool listed;	    /* its lists were read in this scan */
+	unsigned asked;	    /* questions of this scan that are out */
+	uint64_t number;    /* of the scan that they belong to */
+	uint64_t gone_usec; /* since when it has no such VFs; 0: it has */
 };
 
 struct scan {
@@ -29,7 +34,9 @@ struct scan {
 	struct worker *worker;
 	struct nvml_client *nvml;
 	bool running, again;
-	unsigned pending; /* answers of helpers that are still to come */
+	uint64_t number;  /* of the scan */
+	unsigned pending; /* answers of helpers that are still waited for */
+	sd_event_source *limit;
 	struct host_scan *host;
 	struct error host_error;
 	struct scan_stats stats;
@@ -151,8 +158,10 @@ static void ask_nvml(struct scan *s)
 
 static void answered(struct scan *s)
 {
-	if (--s->pending == 0)
-		ask_nvml(s);
+	if (--s->pending > 0)
+		return;
+	sd_event_source_set_enabled(s->limit, SD_EVENT_OFF);
+	ask_nvml(s);
 }
 
 static struct vf_reading *reading_of(struct card *c, struct pci_addr vf)
@@ -187,6 +196,8 @@ static void ask_card(struct card *c, enum card_op op)
 	c->listed |= op == CARD_OP_LIST;
 	r = card_client_submit(c->client, &request, read_done, c);
 	if (r == 0) {
+		c->number = c->scan->number;
+		c->asked++;
 		c->scan->pending++;
 		return;
 	}
@@ -198,6 +209,7 @@ static void read_done(const struct card_reply *reply, void *userdata)
 {
 	struct card *c = userdata;
 	struct scan *s = c->scan;
+	bool late = c->asked == 0 || c->number != s->number;
 
 	for (unsigned i = 0; i < reply->n_vfs; i++) {
 		struct vf_reading *v = reading_of(c, reply->vfs[i].address);
@@ -211,9 +223,42 @@ static void read_done(const struct card_reply *reply, void *userdata)
 	if (reply->result == 0 && reply->op == CARD_OP_LIST)
 		for (unsigned t = 0; t < reply->types.n; t++)
 			add_type(&c->reading.catalogue, &reply->types.items[t]);
-	else if (reply->result == 0 && !c->listed && has_unnamed_type(c))
+	else if (reply->result == 0 && !late && !c->listed && has_unnamed_type(c))
 		ask_card(c, CARD_OP_LIST);
-	answered(s);
+	if (late && reply->result == 0) {
+		scan_request(s); /* what it says came too late for a scan that is over */
+	} else if (!late) {
+		c->asked--;
+		answered(s);
+	}
+}
+
+/* One card's driver that is slow or hangs holds up nobody else's devices: the scan goes on without.
+ */
+static int limit_passed(sd_event_source *source, uint64_t usec, void *userdata)
+{
+	struct scan *s = userdata;
+	char bdf[PCI_ADDR_MAX];
+
+	(void)source;
+	(void)usec;
+	for (unsigned i = 0; i < s->n_cards; i++) {
+		struct card *c = s->cards[i];
+
+		if (c->asked == 0 || c->number != s->number)
+			continue;
+		if (!c->reading.stuck)
+			log_warning(
+				"card: its driver is slow; its devices stay as they are, going on "
+				"without it card=%s",
+				pci_addr_format(c->reading.address, bdf));
+		for (unsigned v = 0; v < c->reading.n_vfs; v++)
+			take_state(&c->reading.vfs[v], -ETIMEDOUT, 0);
+		c->asked = 0;
+	}
+	s->pending = 0;
+	ask_nvml(s);
+	return 0;
 }
 
 static void client_changed(struct card_client *client, enum card_client_state state, void *userdata)
@@ -293,6 +338,20 @@ static void update_vfs(struct card *c, const struct inventory_card *found)
 		c->reading.catalogue.n = 0;
 }
 
+/* A card that went keeps its helper until whatever that was asked has ended. */
+static bool keep_card(struct card *c)
+{
+	if (c->in_scan) {
+		c->gone_usec = 0;
+		return true;
+	}
+	c->reading.n_vfs = 0;
+	c->reading.catalogue.n = 0;
+	if (c->gone_usec == 0)
+		c->gone_usec = clock_now_usec();
+	return clock_now_usec() - c->gone_usec < LINGER_USEC;
+}
+
 static void update_cards(struct scan *s)
 {
 	const struct inventory *inv = s->host->inventory;
@@ -316,7 +375,7 @@ static void update_cards(struct scan *s)
 			update_vfs(c, found);
 	}
 	for (unsigned i = 0; i < s->n_cards; i++) {
-		if (s->cards[i]->in_scan)
+		if (keep_card(s->cards[i]))
 			s->cards[n++] = s->cards[i];
 		else
 			card_free(s->cards[i]);
@@ -333,10 +392,13 @@ static void host_done(void *job)
 		return;
 	}
 	update_cards(s);
+	sd_event_source_set_time(s->limit, clock_now_usec() + s->config.wait_usec);
+	sd_event_source_set_enabled(s->limit, SD_EVENT_ONESHOT);
 	s->pending = 1; /* ourselves, so that it does not end while cards are still to be asked */
 	for (unsigned i = 0; i < s->n_cards; i++)
-		ask_card(s->cards[i],
-			 s->cards[i]->reading.catalogue.n == 0 ? CARD_OP_LIST : CARD_OP_READ);
+		if (s->cards[i]->in_scan)
+			ask_card(s->cards[i], s->cards[i]->reading.catalogue.n == 0 ? CARD_OP_LIST
+										    : CARD_OP_READ);
 	answered(s);
 }
 
@@ -355,6 +417,7 @@ static void start(struct scan *s)
 {
 	s->running = true;
 	s->again = false;
+	s->number++;
 	s->stats = (struct scan_stats){ .started_usec = clock_now_usec() };
 	if (worker_submit(s->worker, host_run, host_done, NULL, s) < 0) {
 		struct error err = ERROR_INIT;
@@ -399,8 +462,13 @@ int scan_new(const struct scan_config *config, struct scan **ret, struct error *
 	if (r >= 0) {
 		nvml_client_release(s->nvml);
 		r = worker_new(config->event, "scan", &s->worker);
+		if (r >= 0)
+			r = sd_event_add_time(config->event, &s->limit, CLOCK_MONOTONIC, UINT64_MAX,
+					      0, limit_passed, s);
 		if (r < 0)
 			error_set_errno(err, r, "scan thread");
+		else
+			sd_event_source_set_enabled(s->limit, SD_EVENT_OFF);
 	}
 	if (r < 0) {
 		scan_free(s);
@@ -416,6 +484,7 @@ struct scan *scan_free(struct scan *s)
 		return NULL;
 	if (s->worker)
 		worker_free(s->worker);
+	sd_event_source_disable_unref(s->limit);
 	for (unsigned i = 0; i < s->n_cards; i++)
 		card_free(s->cards[i]);
 	nvml_client_free(s->nvml);

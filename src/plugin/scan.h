@@ -32,6 +32,8 @@ struct scan_config {
 	const char *pci_ids;	  /* NULL: the usual places */
 	const struct name_map *names;
 	uint64_t card_timeout_usec;
+	uint64_t wait_usec; /* how long a scan waits for the cards; then it goes on with those it
+			       has */
 	uint64_t nvml_timeout_usec;
 	/* From the loop, once for each scan: the discovery is the caller's; NULL when it failed. */
 	void (*done)(struct discovery *take, const struct scan_stats *stats,

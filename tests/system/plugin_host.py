@@ -25,10 +25,11 @@ def free_port():
 class Plugin:
     """One berth-device-plugin. Options go behind those that name the host's folders."""
 
-    def __init__(self, work, sys, dev, kubelet_dir, *options, nvml="", env=None, interval=None, listen=True):
+    def __init__(self, work, sys, dev, kubelet_dir, *options, nvml="", env=None, interval=None, listen=True,
+                 wrapper=()):
         self.port = free_port() if listen else 0
         self.log_path = pathlib.Path(work) / f"plugin-{len(list(pathlib.Path(work).glob('plugin-*.log')))}.log"
-        self.command = [BIN / "berth-device-plugin", "--kubelet-dir", kubelet_dir, "--sysfs-root", sys,
+        self.command = [*wrapper, BIN / "berth-device-plugin", "--kubelet-dir", kubelet_dir, "--sysfs-root", sys,
                         "--dev-root", dev, "--nvml-library", nvml, "--health-file", pathlib.Path(work) / "vf-health.json"]
         if listen:
             self.command += ["--listen", f"127.0.0.1:{self.port}"]

@@ -132,37 +132,42 @@ def test_stale_socket_is_replaced(host, folder, kubelet, start_plugin):
 # --- Kubelet restarts (F40, F46)
 
 
+def restart(kubelet, folder, how):
+    if how == "sockets wiped":
+        kubelet.restart(down=0.3)
+    elif how == "socket replaced":
+        kubelet.replace()
+    else:
+        kubelet.stop()
+        shutil.rmtree(folder)
+        kubelet.start()
+
+
 @pytest.mark.parametrize("how", ["sockets wiped", "socket replaced", "folder replaced"])
 def test_kubelet_restart(host, folder, kubelet, start_plugin, how):
     plugin = start_plugin(host)
     wait_healthy(kubelet, Q4, VFS[:2])
     for _ in range(3):
         seen = len(kubelet.registrations)
-        if how == "sockets wiped":
-            kubelet.restart(down=0.3)
-        elif how == "socket replaced":
-            kubelet.replace()
-        else:
-            kubelet.stop()
-            shutil.rmtree(folder)
-            time.sleep(0.2)
-            kubelet.start()
+        restart(kubelet, folder, how)
         wait_healthy(kubelet, Q4, VFS[:2], 5)
         wait_healthy(kubelet, Q2, OTHER[:1], 5)
         assert len(kubelet.registrations) - seen <= 4
     assert plugin.process.poll() is None
 
 
-def test_without_inotify_the_poll_notices(host, folder, kubelet, start_plugin):
-    """The watched folder is moved away with its sockets and another one takes its place."""
-    start_plugin(host)
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+@pytest.mark.parametrize("how", ["sockets wiped", "socket replaced", "folder replaced"])
+def test_without_inotify_the_poll_notices(host, folder, kubelet, start_plugin, how):
+    """As at the limit of inotify instances."""
+    plugin = start_plugin(host, env={"ASAN_OPTIONS": "detect_leaks=0"},
+                          wrapper=["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=inotify_init1",
+                                   "-e", "inject=inotify_init1:error=EMFILE"])
     wait_healthy(kubelet, Q4, VFS[:2])
-    kubelet.stop()
-    folder.rename(folder.with_name("away"))
-    shutil.rmtree(folder.with_name("away"))
-    folder.mkdir()
-    kubelet.start()
-    wait_healthy(kubelet, Q4, VFS[:2], 6)
+    assert "no notification" in plugin.log()
+    restart(kubelet, folder, how)
+    wait_healthy(kubelet, Q4, VFS[:2], 5)
+    assert plugin.log().count("no notification") == 1
 
 
 def test_many_restarts_grow_nothing(host, kubelet, start_plugin):
@@ -411,6 +416,42 @@ def test_hung_driver_does_not_hang_allocate(host, kubelet, start_plugin):
     assert status in ("UNAVAILABLE", "DEADLINE_EXCEEDED") and VFS[0] in text
     host.ctl("set", "sysfs.read_hang", 0)
     wait_for(lambda: try_allocate(kubelet, Q4, VFS[0]), "the card to work again", 15)
+
+
+def test_hung_card_holds_up_nobody(host, kubelet, start_plugin):
+    """At the start too: the other card's devices are offered, and the hung one's when it works again."""
+    host.ctl("set", "sysfs.read_hang", 1, "--gpu", "0000:41:00.0")
+    start_plugin(host)
+    wait_healthy(kubelet, Q2, OTHER[:1], 9)
+    assert Q4 not in kubelet.endpoints
+    host.ctl("set", "sysfs.read_hang", 0)
+    wait_healthy(kubelet, Q4, VFS[:2], 5)
+
+
+def test_card_that_hangs_in_a_rescan_keeps_its_list(host, kubelet, start_plugin):
+    plugin = start_plugin(host)
+    wait_healthy(kubelet, Q4, VFS[:2])
+    host.ctl("set", "sysfs.read_hang", 1, "--gpu", "0000:41:00.0")
+    host.ctl("configure", OTHER[1], "L40S-2Q")
+    plugin.rescan()
+    wait_healthy(kubelet, Q2, OTHER[:2])
+    assert kubelet.healthy(Q4) == VFS[:2] and len(kubelet.lists(Q4)) == 1
+    host.ctl("set", "sysfs.read_hang", 0)
+    wait_for(lambda: try_allocate(kubelet, Q4, VFS[0]), "the card to work again", 15)
+
+
+def test_card_that_goes_while_it_is_asked(host, kubelet, start_plugin):
+    plugin = start_plugin(host)
+    wait_healthy(kubelet, Q4, VFS[:2])
+    host.ctl("set", "sysfs.read_latency_ms", 1500)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        refusal = pool.submit(kubelet.refusal, Q4, [VFS[0]])
+        host.ctl("remove", "0000:41:00.0")
+        plugin.process.send_signal(signal.SIGHUP)
+        status, text = refusal.result()
+    assert status == "FAILED_PRECONDITION" and VFS[0] in text
+    host.ctl("set", "sysfs.read_latency_ms", 0)
+    wait_for(lambda: kubelet.endpoints[Q4].ended, "the profile's end", 20)
 
 
 def try_allocate(kubelet, resource, vf):
