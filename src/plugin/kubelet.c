@@ -60,6 +60,9 @@ int kubelet_check_folder(const char *folder, struct error *err)
 {
 	size_t limit = sizeof((struct sockaddr_un *)NULL)->sun_path - 1 - SOCKET_NAME_LONGEST - 1;
 
+	if (folder[0] != '/')
+		return error_set(err, EINVAL, "%s: the kubelet's folder has to be an absolute path",
+				 folder);
 	if (strlen(folder) > limit)
 		return error_set(
 			err, ENAMETOOLONG,

@@ -15,7 +15,7 @@
 struct device_plugin;
 struct watch;
 
-/* -ENAMETOOLONG when sockets in the folder would not fit into sun_path. */
+/* -EINVAL unless absolute, -ENAMETOOLONG when sockets in it would not fit into sun_path. */
 int kubelet_check_folder(const char *folder, struct error *err) _must_check_;
 
 int kubelet_new(struct plugin *p, struct kubelet **ret, struct error *err) _must_check_;

@@ -3,8 +3,11 @@
 import concurrent.futures
 import json
 import os
+import pathlib
 import shutil
 import signal
+import struct
+import sys
 import time
 
 import grpc
@@ -12,7 +15,11 @@ import pytest
 
 from conftest import BIN, wait_for
 from fake_kubelet import FakeKubelet, PodResources
+from kubelet_messages import V1BETA1
 from plugin_host import Plugin, Q2, Q4, Q8, run_once
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "peers"))
+import frames  # noqa: E402
 
 VFS = [f"0000:41:00.{n}" for n in (4, 5, 6, 7)]
 OTHER = [f"0000:81:00.{n}" for n in (4, 5, 6, 7)]
@@ -249,6 +256,7 @@ def test_sigterm_leaves_cleanly(host, folder, kubelet, start_plugin):
 # --- Rescans
 
 
+@pytest.mark.tsan
 def test_profile_configured_after_start_appears(host, kubelet, start_plugin):
     plugin = start_plugin(host)
     wait_healthy(kubelet, Q4, VFS[:2])
@@ -565,6 +573,7 @@ def test_quarantined_and_free_leaves_the_list(host, work, kubelet, pods, start_p
 # --- Names that only NVML knows, and hangs
 
 
+@pytest.mark.tsan
 def test_full_card_is_named_by_nvml_once(start_sim, kubelet, start_plugin):
     sim = start_sim("--nvml-latency", 0)
     sim.ctl("configure", VFS[0], "L40S-48Q")
@@ -648,3 +657,44 @@ def test_check_and_long_folder(host, folder, work):
     done = run_once(host.sys, host.dev, "--kubelet-dir", work / ("d" * 100))
     assert done.returncode == 1 and "107" in done.stderr
     assert (BIN / "berth-device-plugin").exists()
+
+
+def read_lists(connection, stream, until):
+    """Sizes of the lists of a ListAndWatch stream; grants the windows as it reads."""
+    data, sizes = b"", []
+    while not sizes or sizes[-1] != until:
+        while len(data) < 5 or len(data) < 5 + int.from_bytes(data[1:5], "big"):
+            frame = connection.read()
+            assert frame.kind != frames.RST_STREAM
+            if frame.kind == frames.DATA and frame.stream == stream:
+                data += frame.payload
+                grant = struct.pack(">I", len(frame.payload) or 1)
+                connection.send(frames.frame(frames.WINDOW_UPDATE, 0, 0, grant),
+                                frames.frame(frames.WINDOW_UPDATE, 0, stream, grant))
+        end = 5 + int.from_bytes(data[1:5], "big")
+        sizes.append(len(V1BETA1.ListAndWatchResponse.FromString(data[5:end]).devices))
+        data = data[end:]
+    return sizes
+
+
+def test_full_host_and_a_watcher_that_stalls(start_sim, folder, kubelet, start_plugin):
+    """F43: 16 cards in one list; lists that are queued meanwhile come whole, in order, and the newest last."""
+    sim = start_sim("--nvml-latency", 0, "--cards", 16, "--model", "rtx-pro-6000")
+    name, vfs = "NVIDIA RTX Pro 6000 Blackwell DC-2B", []
+    for card in sim.state()["cards"]:
+        number = next(i for i, n in sim.listed(card["vfs"][0]["address"]).items() if n == name)
+        for vf in card["vfs"][:24]:
+            sim.write(vf["address"], "current_vgpu_type", number)
+            vfs.append(vf["address"])
+    plugin = start_plugin(sim)
+    resource = "nvidia.com/" + name.replace(" ", "_")
+    wait_healthy(kubelet, resource, vfs, 20)
+    with frames.Connection(str(folder / kubelet.endpoints[resource].socket)) as stalled:
+        stalled.call(1, "/v1beta1.DevicePlugin/ListAndWatch")
+        for n in range(18):  # each list has some 14 KB; nothing is granted meanwhile
+            sim.write(vfs[n], "current_vgpu_type", 0)
+            plugin.rescan()
+            wait_for(lambda: len(kubelet.devices(resource)) == len(vfs) - n - 1, "the list of one that reads")
+        sizes = read_lists(stalled, 1, len(vfs) - 18)
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] == len(vfs)
+    assert len(sizes) < 18  # those in between were not worth keeping
