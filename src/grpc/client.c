@@ -19,8 +19,7 @@
 #define READ_SIZE      65536
 #define HEADERS_MAX    (64u << 10)
 #define TIMER_ACCURACY USEC_PER_MSEC
-#define USER_AGENT     "berth/" BERTH_VERSION
-#define NO_STATUS      -1
+#define NO_STATUS      (-1)
 
 struct grpc_unary {
 	sd_event *event;
@@ -340,7 +339,7 @@ static int submit_request(struct grpc_unary *call)
 		{ ":authority", "localhost" },
 		{ "te", "trailers" },
 		{ "content-type", "application/grpc" },
-		{ "user-agent", USER_AGENT },
+		{ "user-agent", "berth/" BERTH_VERSION },
 		{ "grpc-timeout", timeout },
 	};
 	nghttp2_nv nv[ARRAY_SIZE(headers)];

@@ -50,7 +50,8 @@ enum grpc_status grpc_status_parse(const char *text, size_t n)
 
 void grpc_reader_init(struct grpc_reader *r, size_t max)
 {
-	*r = (struct grpc_reader){ .max = (uint32_t)MIN(max, (size_t)INT32_MAX) };
+	*r = (struct grpc_reader){ 0 };
+	r->max = (uint32_t)MIN(max, (size_t)INT32_MAX);
 }
 
 void grpc_reader_done(struct grpc_reader *r)
