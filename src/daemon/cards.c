@@ -465,34 +465,41 @@ static void scan_drop(void *userdata)
 	free(job);
 }
 
-static void judge_change(struct node *n, const struct scan_job *job)
+/* True: the scan shows something else than the one before it. */
+static bool judge_change(struct node *n, const struct scan_job *job)
 {
-	if (job->before != job->after || !n->inventory || !inventory_equal(n->inventory, job->result))
+	bool changed = !n->inventory || !inventory_equal(n->inventory, job->result);
+
+	if (changed || job->before != job->after)
 		n->scan_unsettled = true;
 	else if (n->scan_settles)
 		n->scan_unsettled = false;
 	n->scan_settles = false;
 	n->fingerprint = job->after;
+	return changed;
 }
 
 static void scan_done(void *userdata)
 {
 	struct scan_job *job = userdata;
 	struct node *n = job->n;
+	bool changed;
 
 	n->scanning = false;
 	if (job->r < 0) {
 		log_error("inventory: cannot be read, keeping what is known: %s", error_text(&job->err));
 		reconcile_count_failure(n, "inventory");
 	} else {
-		judge_change(n, job);
+		changed = judge_change(n, job);
 		apply_inventory(n, TAKE(job->result));
 		node_relink(n);
 		for (unsigned i = 0; i < n->n_cards; i++)
 			node_read_card(n, n->cards[i]);
 		cards_judge_claims(n);
-		snapshot_request(n);
-		node_changed(n);
+		if (changed) {
+			snapshot_request(n);
+			node_changed(n);
+		}
 	}
 	scan_drop(job);
 	if (n->scan_again)
