@@ -83,8 +83,3 @@ class PlainHost:
                 self.write(address, **{name: value.replace("\\n", "\n")})
             elif kind == "L":
                 self.link(address, name, value)
-
-
-@pytest.fixture
-def plain_host(work):
-    return PlainHost(work / "plain")

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What fits: placements from NVML against the VFs' own lists, the cached snapshot, drift."""
 import concurrent.futures
+import pathlib
+import re
+import subprocess
 import time
 
 import pytest
 
-from conftest import wait_for
+from conftest import BIN, wait_for
 from nvml_probe import Probe
 
 A, B = "0000:41:00.0", "0000:81:00.0"
@@ -18,6 +21,19 @@ def fallbacks(daemon):
     prefix = 'berth_nvml_fallbacks_total{reason="'
     return {name[len(prefix):-2]: int(value) for name, value in daemon.metrics().items()
             if name.startswith(prefix) and value}
+
+
+def children(pid):
+    """{pid: name} of all processes below this one; those that end meanwhile may be missing."""
+    found = {}
+    try:
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found[int(child)] = pathlib.Path(f"/proc/{child}/comm").read_text().strip()
+                found.update(children(int(child)))
+    except OSError:
+        pass
+    return found
 
 
 def refresh(daemon):
@@ -280,6 +296,35 @@ def test_get_causes_no_driver_call(start_sim, start_daemon):
     assert after["attr_writes"] == before["attr_writes"]
     assert sim.state()["cards"] == state
     assert {p: p.stat().st_mtime_ns for p in daemon.data_dir.iterdir() if p.is_file()} == files
+
+
+def test_f04_reading_opens_nothing_for_writing(start_sim, start_daemon):
+    """Under strace: no GET, and no --check, opens a file to write, makes one, or runs a program."""
+    sim = start_sim("--nvml-latency", 0)
+    daemon = start_daemon(sim)
+    assert daemon.claim("vm").status == 201
+    settle(sim)
+    trace = sim.root / "trace"
+    pids = [daemon.process.pid, *children(daemon.process.pid)]
+    calls = "trace=open,openat,openat2,creat,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat," \
+            "symlink,symlinkat,link,linkat,truncate,ftruncate,execve,chmod,fchmod,fchmodat"
+    strace = subprocess.Popen(["strace", "-f", "-qq", "-e", calls, "-o", str(trace),
+                               *(f"--attach={p}" for p in pids)], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: trace.exists() and all("TracerPid:\t0" not in
+                 pathlib.Path(f"/proc/{p}/status").read_text() for p in pids), "strace to be attached")
+        for path in GETS:
+            for _ in range(10):
+                assert daemon.request("GET", path).status == 200
+        done = subprocess.run([BIN / "berthd", "--config", daemon.config, "--check"], timeout=10)
+        assert done.returncode == 0
+    finally:
+        strace.terminate()
+        strace.wait(timeout=10)
+    bad = [l for l in trace.read_text().splitlines()
+           if re.search(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|creat\(|rename|unlink|mkdir|link\(|truncate|execve|chmod", l)
+           and "readlink" not in l and "AF_UNIX" not in l]
+    assert not bad, bad[:5]
 
 
 def test_scrapers_do_not_drive_the_driver(start_sim, start_daemon):

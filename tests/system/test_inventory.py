@@ -7,10 +7,13 @@ import subprocess
 import pytest
 
 from conftest import BIN, wait_for
-from plain_host import PlainHost, capture, plain_host  # noqa: F401 (fixture)
-from test_capacity import A, B, QUERIES, refresh, settle, vf_addresses
+from plain_host import PlainHost, capture
+from test_capacity import A, B, QUERIES, settle, vf_addresses
 
-C, D = "0000:c1:00.0", "0001:04:00.0"
+
+@pytest.fixture
+def plain_host(work):
+    return PlainHost(work / "plain")
 
 
 def slots(daemon):

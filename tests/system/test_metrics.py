@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from conftest import wait_for
-from test_capacity import A, B, QUERIES, fallbacks, refresh, settle, vf_addresses
+from test_capacity import A, B, fallbacks, refresh, settle
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'

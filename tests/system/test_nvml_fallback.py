@@ -2,7 +2,6 @@
 """What berthd does where NVML fails: for one card, for the host, for a while, for ever."""
 import concurrent.futures
 import os
-import pathlib
 import re
 import signal
 import subprocess
@@ -11,7 +10,7 @@ import time
 import pytest
 
 from conftest import BIN, wait_for
-from test_capacity import A, B, L40S_4Q, QUERIES, crowd, fallbacks, refresh, settle, vf_addresses
+from test_capacity import A, B, L40S_4Q, children, fallbacks, refresh, settle, vf_addresses
 
 CREATABLE = "nvmlDeviceGetVgpuTypeCreatablePlacements"
 
@@ -27,16 +26,6 @@ def card(daemon, address):
 
 def free_placements(daemon, address):
     return {p["free_placements"] for p in card(daemon, address)["profiles"]}
-
-
-def children(pid):
-    """{pid: name} of all processes below this one."""
-    found = {}
-    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found[int(child)] = pathlib.Path(f"/proc/{child}/comm").read_text().strip()
-            found.update(children(int(child)))
-    return found
 
 
 def descriptors(pid):
@@ -202,6 +191,7 @@ def test_mismatch_is_healed_by_a_fresh_helper(start_sim, start_daemon):
     first = helper_pid(daemon)
     sim.ctl("set", "nvml.error", 18)
     os.kill(first, signal.SIGKILL)  # the next one calls Init
+    wait_for(lambda: helper_pid(daemon) is None, "the helper to be collected")
     refresh(daemon)
     fallback = wait_for(lambda: daemon.resources()["fallbacks"], "the fallback")
     assert fallback[0]["reason"] == "library" and "(18)" in fallback[0]["detail"]
@@ -366,8 +356,12 @@ def test_children_inherit_nothing(start_sim, start_daemon):
     sim = start_sim("--nvml-latency", 0)
     daemon = start_daemon(sim, {"listen": "127.0.0.1:0"})
     assert daemon.claim("vm").status == 201
-    os.kill(helper_pid(daemon), signal.SIGKILL)
-    wait_for(lambda: daemon.request("POST", "/driver/resume") and helper_pid(daemon), "a new helper")
+    settle(sim)
+    old = helper_pid(daemon)
+    os.kill(old, signal.SIGKILL)
+    wait_for(lambda: helper_pid(daemon) is None, "the helper to be collected")
+    refresh(daemon)
+    assert helper_pid(daemon) not in (None, old)
     own = set(descriptors(daemon.process.pid))
     for pid, name in children(daemon.process.pid).items():
         shared = own & set(descriptors(pid))
@@ -401,6 +395,7 @@ def test_mig_is_shown_and_not_claimed(start_sim, start_daemon):
     assert card(daemon, B)["source"] == "nvml"
     assert daemon.claim("vm", "H100-10C").json["gpu"] == B
     # The driver's own names of the MIG card do not become claimable where NVML does not say "MIG".
+    settle(sim)
     sim.ctl("set", "nvml.error", 999)
     os.kill(helper_pid(daemon), signal.SIGKILL)
     refresh(daemon)

@@ -309,19 +309,26 @@ def test_not_ready_while_starting(start_sim, start_daemon):
 def as_user(daemon, uid, method, path, body=None):
     """The answer that another user gets."""
     code = """
-import json, os, sys
-sys.path.insert(0, sys.argv[1])
-from conftest import UnixConnection, request_over
-path, uid, method, target, body = sys.argv[2:7]
-os.setgid(int(uid)); os.setuid(int(uid))
-a = request_over(UnixConnection(path), method, target, json.loads(body))
-print(json.dumps([a.status, a.body.decode()]))
+import os, socket, sys
+path, uid, data = sys.argv[1], int(sys.argv[2]), os.fsencode(sys.argv[3])
+os.setgid(uid); os.setuid(uid)
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(15)
+s.connect(path)
+s.sendall(data)
+while data := s.recv(65536):
+    os.write(1, data)
 """
-    done = subprocess.run([sys.executable, "-c", code, os.path.dirname(__file__), daemon.socket, str(uid),
-                           method, path, json.dumps(body)], capture_output=True, text=True, timeout=20)
+    text = json.dumps(body) if body else ""
+    request = f"{method} {path} HTTP/1.0\r\nContent-Length: {len(text)}\r\n\r\n{text}"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, daemon.socket, str(uid), request],
+                          capture_output=True, text=True, timeout=20)
     assert done.returncode == 0, done.stderr
-    status, text = json.loads(done.stdout)
-    return Answer(status, {}, text.encode())
+    head, _, answer = done.stdout.partition("\r\n\r\n")
+    status = int(head.split()[1])
+    kind = re.search(r"(?im)^content-type: *(.*?)\r?$", head)
+    openapi.check(method, path, status, kind and kind[1], answer.encode())
+    return Answer(status, {}, answer.encode())
 
 
 def test_other_users(daemon, sim):
