@@ -322,13 +322,13 @@ while data := s.recv(65536):
     text = json.dumps(body) if body else ""
     request = f"{method} {path} HTTP/1.0\r\nContent-Length: {len(text)}\r\n\r\n{text}"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, daemon.socket, str(uid), request],
-                          capture_output=True, text=True, timeout=20)
+                          capture_output=True, timeout=20)
     assert done.returncode == 0, done.stderr
-    head, _, answer = done.stdout.partition("\r\n\r\n")
+    head, _, answer = done.stdout.partition(b"\r\n\r\n")
     status = int(head.split()[1])
-    kind = re.search(r"(?im)^content-type: *(.*?)\r?$", head)
-    openapi.check(method, path, status, kind and kind[1], answer.encode())
-    return Answer(status, {}, answer.encode())
+    kind = re.search(rb"(?i)\r\ncontent-type: *([^\r]*)", head)
+    openapi.check(method, path, status, kind and kind[1].decode(), answer)
+    return Answer(status, {}, answer)
 
 
 def test_other_users(daemon, sim):
