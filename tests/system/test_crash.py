@@ -326,3 +326,24 @@ def test_disk_full(sim, start_daemon, small_disk):
     settled(sim, daemon)
     claims = check_host(sim, daemon)
     assert "vm2" in claims and "vm-full" not in claims
+
+
+def test_disk_full_in_a_release(sim, start_daemon, small_disk):
+    """The VF is reset but the drop cannot be stored: it is still being released, also after a crash."""
+    daemon = start_daemon(sim, {**FAST, "data_dir": str(small_disk / "state")})
+    vf = daemon.claim("vm1").json["vf"]
+    sim.ctl("set", "sysfs.write_latency_ms", 600)
+    answers = []
+    release = threading.Thread(target=lambda: answers.append(daemon.release("vm1")))
+    release.start()
+    wait_for(lambda: daemon.claims()["vm1"]["state"] == "releasing", "the release to be marked")
+    wait_for(lambda: daemon.vfs()[vf]["state"] == "releasing", "the release to be written")
+    fill(small_disk)
+    release.join(20)
+    assert answers[0].status == 202
+    assert daemon.claims()["vm1"]["state"] == "releasing" and daemon.vfs()[vf]["state"] == "releasing"
+    daemon.restart(kill=True)
+    assert daemon.claims()["vm1"]["state"] == "releasing"
+    (small_disk / "fill").unlink()
+    wait_for(lambda: daemon.claims() == {}, "the release to end")
+    check_host(sim, daemon)
