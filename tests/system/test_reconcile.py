@@ -230,13 +230,9 @@ def test_cordon_before_the_adoption(sim, start_daemon):
     sim.ctl("configure", VF, "L40S-2Q")
     sim.ctl("set", "nvml.hang", 1)
     daemon = start_daemon(sim, {**FAST, "gpu": {"nvml_timeout": "3s"}}, ready=False)
-
-    def refused():
-        answer = daemon.request("PUT", f"/gpus/{PF}/cordon")
-        return answer if answer.status != 404 else None  # the card was not found yet
-
-    wait_for(lambda: daemon.request("GET", "/claims").status == 200, "the database to be read")
-    answer = wait_for(refused, "the card to be found")
+    for path in ("/claims", f"/gpus/{PF}"):
+        wait_for(lambda: daemon.request("GET", path).status == 200, f"{path} to be known")
+    answer = daemon.request("PUT", f"/gpus/{PF}/cordon")
     daemon.kill()
     assert answer.status == 503
     sim.ctl("set", "nvml.hang", 0)
