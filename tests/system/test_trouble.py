@@ -269,3 +269,49 @@ def test_a_burst_shares_commits(sim, start_daemon):
     assert len(check_host(sim, daemon)) == count
     # Intents come in few batches; each `bound` follows its write.
     assert commits(daemon) - before <= count + count // 2
+
+
+@pytest.mark.parametrize("code", ["EINVAL", "EPERM", "EIO", "ENOMEM"])
+def test_resources_after_a_failed_claim(sim, start_daemon, code):
+    """The VF is free and /resources equals the start state, whatever the driver said."""
+    daemon = start_daemon(sim, FAST)
+
+    def state():
+        gpu = daemon.resources()
+        gpu.pop("placements_age_ms")
+        return gpu
+
+    before = state()
+    sim.ctl("set", "sysfs.write_errno", code)
+    answer = daemon.claim("vm1")
+    assert (answer.status, answer.code) == (503, "driver_refused")
+    settled(sim, daemon)
+    wait_for(lambda: state() == before, "the start state")
+    assert check_host(sim, daemon) == {} and typed_vfs(sim) == {}
+    sim.ctl("set", "sysfs.write_errno", 0)
+    assert daemon.claim("vm1").status == 201
+
+
+def test_records_of_hardware_that_is_gone(start_sim, start_daemon):
+    """After a re-deployment one of two cards is left, with fewer VFs: old records neither count nor
+    block, can be released or replaced, and nothing inherits them."""
+    old = start_sim("--nvml-latency", 0, "--boot-id", "b")
+    daemon = start_daemon(old, FAST)
+    first = {f"a{i}": daemon.claim(f"a{i}", gpu=PF).json["vf"] for i in range(3)}
+    second = {f"b{i}": daemon.claim(f"b{i}", gpu=PF2).json["vf"] for i in range(3)}
+    daemon.stop()
+    new = start_sim("--nvml-latency", 0, "--boot-id", "b", "--cards", 1, "--address", PF2, "--vfs", 8)
+    daemon = start_daemon(new, {**FAST, "data_dir": str(old.root / "state")})
+    wait_for(lambda: all(c["problem"] for c in daemon.claims().values()), "the problems to be seen")
+    claims = daemon.claims()
+    here = set(daemon.vfs())
+    for name, vf in {**first, **second}.items():
+        assert claims[name]["problem"] == ("type_lost" if vf in here else "vf_missing")
+    assert daemon.resources()["total_slots"] == 8
+    got = daemon.claim("new")
+    assert got.status == 201 and got.json["vf"] in here - set(second.values())
+    assert daemon.claim("a0").status == 201  # replaced
+    for name in ("a1", "a2", *second):
+        assert daemon.release(name).status == 200
+    settled(new, daemon)
+    assert set(check_host(new, daemon)) == {"new", "a0"}
