@@ -159,6 +159,7 @@ def test_equal_size_card_alone_falls_back(start_sim, start_daemon):
     assert (other["source"], other["fallback"], other["profiles"]) == ("nvml", None, free)
     assert daemon.available()["L40S-4Q"] == 2 + 12
     assert [f["gpu"] for f in daemon.resources()["fallbacks"]] == [B]
+    settle(sim)
     counted = fallbacks(daemon)
     assert set(counted) == {"equal_size"}
     refresh(daemon)
