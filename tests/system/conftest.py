@@ -339,6 +339,22 @@ def settled(sim, daemon, seconds=10):
     wait_for(ends, "the host to settle", seconds)
 
 
+def leave_undo_record(daemon, put):
+    """Hangs up in the middle of the write of a claim that cannot be undone; gives the VF. put() sends
+    the claim; one that is noticed to be abandoned before its write leaves nothing, and is sent again."""
+    def states():
+        return {v["state"]: a for a, v in daemon.vfs().items()}
+
+    for _ in range(20):
+        connection = put()
+        wait_for(lambda: "claiming" in states(), "a claim to be written")
+        connection.close()
+        wait_for(lambda: "claiming" not in states(), "the claim to end")
+        if "undoing" in states():
+            return states()["undoing"]
+    pytest.fail("no claim was abandoned in the middle of its write")
+
+
 def check_host(sim, daemon, acknowledged=None, released=()):
     """Every typed VF has exactly one claim, every acknowledged claim ({name: vf}) is there, no
     acknowledged release is. Gives the claims."""

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from conftest import check_host, settled, wait_for
+from conftest import check_host, leave_undo_record, settled, wait_for
 
 PF, PF2 = "0000:41:00.0", "0000:81:00.0"
 L40S_2Q, L40S_4Q = 1148, 1150
@@ -341,10 +341,7 @@ def test_undo_that_fails(sim, start_daemon):
     daemon = start_daemon(sim, {"reconcile_interval": "300ms"})
     sim.ctl("set", "sysfs.release_errno", "EBUSY")
     slow_writes(sim)
-    connection = send_put(daemon, "vm1")
-    claiming(daemon)
-    connection.close()
-    vf = wait_for(lambda: [a for a, v in daemon.vfs().items() if v["state"] == "undoing"], "an undo record")[0]
+    vf = leave_undo_record(daemon, lambda: send_put(daemon, "vm1"))
     sim.ctl("set", "sysfs.write_latency_ms", 0)
     again = daemon.claim("vm1")
     assert again.status == 201 and again.json["vf"] != vf

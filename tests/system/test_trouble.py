@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import check_host, settled, typed_vfs, wait_for
+from conftest import check_host, leave_undo_record, settled, typed_vfs, wait_for
 
 PF, PF2 = "0000:41:00.0", "0000:81:00.0"
 VF = "0000:41:00.4"
@@ -187,10 +187,7 @@ def test_retries_soon_after_a_failure(sim, start_daemon):
     daemon = start_daemon(sim)
     sim.ctl("set", "sysfs.release_errno", "EBUSY")
     sim.ctl("set", "sysfs.write_latency_ms", 300)
-    connection = send(daemon, "PUT", "vm1", {"profile": "L40S-4Q"})
-    in_state(daemon, "claiming")
-    connection.close()
-    in_state(daemon, "undoing")
+    leave_undo_record(daemon, lambda: send(daemon, "PUT", "vm1", {"profile": "L40S-4Q"}))
     sim.ctl("set", "sysfs.release_errno", 0)
     settled(sim, daemon)
     assert check_host(sim, daemon) == {}
