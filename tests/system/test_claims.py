@@ -343,7 +343,12 @@ def test_undo_that_fails(sim, start_daemon):
     slow_writes(sim)
     vf = leave_undo_record(daemon, lambda: send_put(daemon, "vm1"))
     sim.ctl("set", "sysfs.write_latency_ms", 0)
-    again = daemon.claim("vm1")
+
+    def claim_again():
+        answer = daemon.claim("vm1")
+        return answer if answer.status != 409 else None  # the record is being stored
+
+    again = wait_for(claim_again, "the name to be free")
     assert again.status == 201 and again.json["vf"] != vf
     daemon.restart(kill=True)
     assert daemon.vfs()[vf]["state"] == "undoing" and sim.vf(vf)["type"] == L40S_4Q
