@@ -34,7 +34,7 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_resources, cli_gpus, cli_map, cli_claim, cli_release,
-	cli_claims, cli_gpu, cli_driver;
+	cli_claims, cli_fit, cli_gpu, cli_driver;
 
 /* --- Options -------------------------------------------------------------------------------- */
 

@@ -305,6 +305,57 @@ static unsigned quarantined_vfs(const struct card *c)
 	return count;
 }
 
+/* The expected mix in this card's sizes; false when none is configured or none of it is this card's. */
+static bool card_mix(const struct node *n, const struct card *c, struct policy_mix *ret)
+{
+	*ret = (struct policy_mix){ .only = true };
+	for (size_t i = 0; i < n->config->n_expected_mix && ret->n < PLACEMENT_CLASSES_MAX; i++) {
+		char name[PROFILE_NAME_MAX];
+		const struct profile *p;
+		uint32_t weight;
+
+		if (config_mix_item(n->config->expected_mix[i], name, sizeof name, &weight, NULL) < 0)
+			continue;
+		p = profile_list_find_name(&c->types, name);
+		if (!p)
+			continue;
+		ret->items[ret->n].size = cards_type_size(c, p->type_id);
+		ret->items[ret->n++].weight = weight;
+	}
+	return ret->n > 0;
+}
+
+/* The driver's own choice stands where nothing can ask for another one: placement_id exists from 570 on,
+ * and before that a claim is pinned through vgpu_params. */
+struct plan_space {
+	struct placement_view view;
+	struct policy_mix mix;
+};
+
+static void describe_card(const struct allocation *a, const struct card *c, const struct profile *p,
+			  struct plan_space *space, struct policy_card *ret)
+{
+	const struct node *n = a->node;
+	struct placement_view *view = &space->view;
+	const struct placement_type *t = capacity_placement_type(c, p->type_id);
+	struct placement_set overlay;
+
+	*view = (struct placement_view){ 0 };
+	capacity_overlay(a->node, c, &overlay);
+	for (unsigned i = 0; t && i < c->nvml->n_types; i++)
+		placement_view_add(view, &c->nvml->types[i].placement, &overlay);
+	*ret = (struct policy_card){
+		.address = c->address,
+		.quarantined_vfs = quarantined_vfs(c),
+		.used_mb = capacity_used_mb(c),
+		.type = t,
+		.free = t ? placement_type_free(t, &overlay) : 0,
+		.view = view,
+		.mix = card_mix(n, c, &space->mix) ? &space->mix : NULL,
+		.first_fit_only = node_is_before_570(n) && n->config->pin_placements == CONFIG_PINS_NEVER,
+	};
+}
+
 int allocation_choose(struct allocation *a, char detail[static NODE_TEXT_MAX],
 		      struct allocation_refusal *refusals, unsigned *ret_n_refusals)
 {
@@ -312,6 +363,7 @@ int allocation_choose(struct allocation *a, char detail[static NODE_TEXT_MAX],
 	struct policy_card candidates[INVENTORY_CARDS_MAX];
 	struct card *cards[INVENTORY_CARDS_MAX];
 	const struct profile *profiles[INVENTORY_CARDS_MAX];
+	struct plan_space spaces[INVENTORY_CARDS_MAX];
 	struct policy_choice choice;
 	struct node *n = a->node;
 	unsigned count = 0;
@@ -320,22 +372,12 @@ int allocation_choose(struct allocation *a, char detail[static NODE_TEXT_MAX],
 		return -EAGAIN;
 	for (unsigned i = 0; i < n->n_cards; i++) {
 		struct card *c = n->cards[i];
-		struct placement_set overlay;
-		const struct placement_type *t;
 
 		obstacles[i] = card_obstacle(a, c);
 		if (obstacles[i] != OBSTACLE_NONE)
 			continue;
 		profiles[count] = card_profile(c, a->request.profile);
-		t = capacity_placement_type(c, profiles[count]->type_id);
-		capacity_overlay(n, c, &overlay);
-		candidates[count] = (struct policy_card){
-			.address = c->address,
-			.quarantined_vfs = quarantined_vfs(c),
-			.used_mb = capacity_used_mb(c),
-			.type = t,
-			.free = t ? placement_type_free(t, &overlay) : 0,
-		};
+		describe_card(a, c, profiles[count], &spaces[count], &candidates[count]);
 		cards[count++] = c;
 	}
 	if (lists_are_worth_waiting(a, obstacles))
@@ -364,18 +406,21 @@ void allocation_replan_card(struct node *n, struct card *c)
 	/* Dropping ends later: the array does not change below this loop. */
 	for (unsigned i = 0; i < n->n_allocations; i++) {
 		struct allocation *a = n->allocations[i];
-		const struct placement_type *t = capacity_placement_type(c, a->claim.type_id);
+		const struct profile *p = profile_list_find_id(&c->types, a->claim.type_id);
 		struct vf *v = is_queued_on(a, c) ? node_find_vf(n, a->claim.vf, NULL) : NULL;
-		struct placement_set overlay;
+		struct plan_space space;
+		struct policy_choice choice;
+		struct policy_card card;
 
-		if (!v || !t)
+		if (!v || !p || !capacity_placement_type(c, a->claim.type_id))
 			continue;
-		capacity_overlay(n, c, &overlay);
-		if (placement_type_first_fit(t, placement_type_free(t, &overlay), &a->span) < 0) {
+		describe_card(a, c, p, &space, &card);
+		if (policy_choose(a->request.policy, &card, 1, &choice) < 0) {
 			a->arrived_seq = node_next_seq(n);
 			allocation_drop(a, 0, "");
 			continue;
 		}
+		a->span = choice.span;
 		v->span = a->span;
 		a->claim.placement_id = a->span.id;
 	}

@@ -311,14 +311,17 @@ static void configure(struct allocation *a)
 {
 	struct card *c = a->card;
 	struct vf *v = node_find_vf(a->node, a->claim.vf, NULL);
-	bool pin = a->node->driver_branch > 0 && a->node->driver_branch < 570;
+	bool before_570 = node_is_before_570(a->node);
+	bool pin = before_570 && a->node->config->pin_placements == CONFIG_PINS_ALWAYS;
+	bool steer = !before_570 && a->request.policy != POLICY_LEAST_LOADED;
 	struct card_request request = {
 		.op = CARD_OP_CONFIGURE,
 		.n_vfs = 1,
 		.vfs = { a->claim.vf },
 		.type_id = a->claim.type_id,
-		/* least_loaded takes the driver's first fit; before 570 nothing is reserved unless pinned. */
-		.placement_id = pin ? a->span.id : PLACEMENT_NONE,
+		/* least_loaded leaves the placement to the driver, but before 570 nothing is reserved
+		 * unless it is pinned. */
+		.placement_id = pin || steer ? a->span.id : PLACEMENT_NONE,
 		.pin = pin && a->span.id != PLACEMENT_NONE,
 	};
 

@@ -91,7 +91,7 @@ void capacity_overlay(const struct node *n, const struct card *c, struct placeme
 		if (is_taken(v) && v->span.size > 0 && !v->span_counted)
 			placement_set_add(ret, v->span);
 	}
-	if (n->driver_branch > 0 && n->driver_branch < 570)
+	if (node_is_before_570(n))
 		overlay_first_fits(c, ret);
 }
 

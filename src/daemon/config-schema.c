@@ -31,6 +31,7 @@ enum kind {
 	KIND_PATH_LIST,
 	KIND_PREFIX_LIST,
 	KIND_TEXT_LIST,
+	KIND_MIX_LIST,
 };
 
 struct config_setting {
@@ -58,6 +59,16 @@ static const char *claims_choice(unsigned i)
 	static const char *const names[] = {
 		[CONFIG_CLAIMS_OWNER] = "owner",
 		[CONFIG_CLAIMS_SHARED] = "shared",
+	};
+
+	return i < ARRAY_SIZE(names) ? names[i] : NULL;
+}
+
+static const char *pins_choice(unsigned i)
+{
+	static const char *const names[] = {
+		[CONFIG_PINS_ALWAYS] = "always",
+		[CONFIG_PINS_NEVER] = "never",
 	};
 
 	return i < ARRAY_SIZE(names) ? names[i] : NULL;
@@ -95,7 +106,10 @@ static const struct config_setting settings[] = {
 	{ "gpu.card_timeout", KIND_DURATION, FIELD(card_timeout_usec), .min = 10 * MSEC,
 	  .max = HOUR, .standard = "15s" },
 	{ "gpu.placement_policy", KIND_CHOICE, FIELD(placement_policy), .choice = policy_choice,
-	  .standard = "least_loaded" },
+	  .standard = "least_waste" },
+	{ "gpu.pin_placements", KIND_CHOICE, FIELD(pin_placements), .choice = pins_choice,
+	  .standard = "always" },
+	{ "gpu.expected_mix", KIND_MIX_LIST, LIST(expected_mix) },
 	{ "gpu.exclude", KIND_BDF_LIST, LIST(exclude) },
 	{ "sentinel.scan_interval", KIND_DURATION, FIELD(scan_interval_usec), .min = 10 * MSEC,
 	  .max = HOUR, .standard = "5s" },
@@ -239,6 +253,25 @@ static int check_prefix(const char *value, struct error *err)
 	return 0;
 }
 
+int config_mix_item(const char *item, char *ret_profile, size_t size, uint32_t *ret_weight, struct error *err)
+{
+	const char *equals = strrchr(item, '=');
+	char profile[PROFILE_NAME_MAX];
+	uint32_t weight;
+
+	if (!equals || equals == item || (size_t)(equals - item) >= sizeof profile ||
+	    str_to_u32(equals + 1, &weight) < 0 || weight > CONFIG_WEIGHT_MAX)
+		return error_set(err, EINVAL, "expected PROFILE=WEIGHT with a weight from 0 to %d, found '%.64s'",
+				 CONFIG_WEIGHT_MAX, item);
+	if (!ret_profile)
+		return 0;
+	memcpy(profile, item, (size_t)(equals - item));
+	profile[equals - item] = '\0';
+	str_copy_cut(ret_profile, size, profile);
+	*ret_weight = weight;
+	return 0;
+}
+
 static int check_string(const struct config_setting *s, const char *value, struct error *err)
 {
 	int r;
@@ -259,6 +292,8 @@ static int check_string(const struct config_setting *s, const char *value, struc
 		return check_listen(value, err);
 	case KIND_PREFIX_LIST:
 		return check_prefix(value, err);
+	case KIND_MIX_LIST:
+		return config_mix_item(value, NULL, 0, NULL, err);
 	case KIND_TEXT:
 	case KIND_TEXT_LIST:
 		return check_text(value, err);
@@ -407,6 +442,7 @@ static int store(const struct config_setting *s, struct config *c, const char *v
 	case KIND_PATH_LIST:
 	case KIND_PREFIX_LIST:
 	case KIND_TEXT_LIST:
+	case KIND_MIX_LIST:
 		return add_string(s, c, value, err);
 	}
 	assert(false);

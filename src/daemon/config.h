@@ -15,6 +15,7 @@
 
 #define CONFIG_BYTES_MAX 65536 /* of the file */
 #define CONFIG_ITEMS_MAX 1024  /* of one list */
+#define CONFIG_WEIGHT_MAX 1000000
 
 enum config_unclaimed {
 	CONFIG_UNCLAIMED_RESET,
@@ -24,6 +25,11 @@ enum config_unclaimed {
 enum config_claims {
 	CONFIG_CLAIMS_OWNER,  /* only the claim's uid and root may release it */
 	CONFIG_CLAIMS_SHARED, /* everybody who may use the socket */
+};
+
+enum config_pins {
+	CONFIG_PINS_ALWAYS, /* before driver 570 a claim's placement is asked for through vgpu_params */
+	CONFIG_PINS_NEVER,  /* ... left to the driver when the VM boots */
 };
 
 /* Texts are never NULL but where it says so. Paths are absolute. */
@@ -46,6 +52,9 @@ struct config {
 	uint64_t nvml_timeout_usec;
 	uint64_t card_timeout_usec;
 	enum policy placement_policy;
+	enum config_pins pin_placements;
+	char **expected_mix; /* "PROFILE=WEIGHT"; empty: every size alike */
+	size_t n_expected_mix;
 	struct pci_addr *exclude; /* cards or VFs that are shown and never written */
 	size_t n_exclude;
 
@@ -84,6 +93,10 @@ int config_parse(const char *text, size_t len, const char *name, struct config *
 int config_load(const char *path, struct config **ret, struct error *err) _must_check_;
 
 struct config *config_free(struct config *c);
+
+/* "PROFILE=WEIGHT" of expected_mix. ret_profile may be NULL to only check. -EINVAL with a sentence. */
+int config_mix_item(const char *item, char *ret_profile, size_t size, uint32_t *ret_weight, struct error *err)
+	_must_check_;
 
 static inline void config_freep(struct config **c)
 {

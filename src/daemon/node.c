@@ -282,6 +282,11 @@ const char *node_not_ready_reason(const struct node *n)
 	return "";
 }
 
+bool node_is_before_570(const struct node *n)
+{
+	return n->driver_branch > 0 && n->driver_branch < 570;
+}
+
 bool card_is_usable(const struct card *c)
 {
 	return c->present && !c->excluded;

@@ -260,6 +260,9 @@ bool node_is_ready(const struct node *n);
 /* "" when ready; else one sentence. */
 const char *node_not_ready_reason(const struct node *n);
 
+/* Placements are taken only when a VM boots, and nothing but vgpu_params asks for one (nvml.md 4c). */
+bool node_is_before_570(const struct node *n);
+
 bool vf_is_free(const struct card *c, const struct vf *v);
 /* vf_is_free() and the card may be used: neither cordoned nor stuck, store ready. */
 bool node_vf_is_allocatable(const struct node *n, const struct card *c, const struct vf *v);

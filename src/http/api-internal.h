@@ -48,6 +48,9 @@ void api_get_claim(struct http_request *req, void *userdata);
 void api_put_claim(struct http_request *req, void *userdata);
 void api_delete_claim(struct http_request *req, void *userdata);
 
+/* api-fit.c */
+void api_post_fit(struct http_request *req, void *userdata);
+
 /* api-service.c */
 void api_get_healthz(struct http_request *req, void *userdata);
 void api_get_readyz(struct http_request *req, void *userdata);

@@ -159,6 +159,28 @@ static json_t *json_placed(const struct card *c)
 	return list;
 }
 
+/* The placed vGPUs that stand where this type could: with no free placement, what it waits for. */
+static json_t *json_blocked_by(const struct card *c, uint32_t type_id)
+{
+	const struct placement_type *t = capacity_placement_type(c, type_id);
+	json_t *list = json_array();
+
+	for (unsigned i = 0; t && i < c->n_vfs; i++) {
+		const struct vf *v = &c->vfs[i];
+		bool blocks = false;
+
+		if (v->span.size == 0)
+			continue;
+		for (unsigned k = 0; k < t->n_ids; k++)
+			blocks |= t->ids[k] < v->span.id + v->span.size && v->span.id < t->ids[k] + t->size;
+		if (blocks)
+			json_array_append_new(list, json_pack("{s:i,s:i,s:s?}", "id", (int)v->span.id, "size",
+							      (int)v->span.size, "claim",
+							      v->claim ? v->claim->claim.name : NULL));
+	}
+	return list;
+}
+
 static json_t *json_card_profiles(const struct node *n, const struct card *c)
 {
 	struct placement_set overlay;
@@ -171,12 +193,14 @@ static json_t *json_card_profiles(const struct node *n, const struct card *c)
 
 		json_array_append_new(
 			list,
-			json_pack("{s:o,s:I,s:I,s:i,s:o,s:i}", "name", api_json_text(p->name),
+			json_pack("{s:o,s:I,s:I,s:i,s:o,s:i,s:o}", "name", api_json_text(p->name),
 				  "type_id", (json_int_t)p->type_id, "framebuffer_mb",
 				  (json_int_t)p->framebuffer_mb, "size",
 				  (int)cards_type_size(c, p->type_id), "free_placements",
 				  free_placements < 0 ? json_null() : json_integer(free_placements),
-				  "available", (int)capacity_available(n, c, i, &overlay)));
+				  "available", (int)capacity_available(n, c, i, &overlay),
+				  "blocked_by",
+				  free_placements == 0 ? json_blocked_by(c, p->type_id) : json_array()));
 	}
 	return list;
 }

@@ -142,6 +142,7 @@ static const struct http_route routes[] = {
 	{ "GET", "/claims/{name}", api_get_claim },
 	{ "PUT", "/claims/{name}", api_put_claim },
 	{ "DELETE", "/claims/{name}", api_delete_claim },
+	{ "POST", "/fit", api_post_fit },
 	{ "POST", "/driver/release", api_post_driver_release },
 	{ "POST", "/driver/resume", api_post_driver_resume },
 	{ "GET", "/metrics", api_get_metrics },

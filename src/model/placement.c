@@ -60,3 +60,38 @@ int placement_type_find(const struct placement_type *t, uint16_t id)
 			return (int)i;
 	return -ENOENT;
 }
+
+const struct placement_class *placement_view_find(const struct placement_view *v, uint16_t size)
+{
+	for (unsigned i = 0; i < v->n; i++)
+		if (v->classes[i].size == size)
+			return &v->classes[i];
+	return NULL;
+}
+
+void placement_view_add(struct placement_view *v, const struct placement_type *t, const struct placement_set *overlay)
+{
+	if (t->size == 0 || t->n_ids == 0 || v->n == PLACEMENT_CLASSES_MAX || placement_view_find(v, t->size))
+		return;
+	v->classes[v->n++] = (struct placement_class){
+		.size = t->size,
+		.n_ids = t->n_ids,
+		.ids = t->ids,
+		.free = placement_type_free(t, overlay),
+	};
+}
+
+uint64_t placement_class_touched(const struct placement_class *c, struct placement_span span)
+{
+	uint64_t touched = 0;
+
+	for (unsigned i = 0; i < c->n_ids; i++)
+		touched |= (uint64_t)(c->ids[i] < span.id + span.size && span.id < c->ids[i] + c->size) << i;
+	return touched;
+}
+
+void placement_view_take(struct placement_view *v, struct placement_span span)
+{
+	for (unsigned i = 0; i < v->n; i++)
+		v->classes[i].free &= ~placement_class_touched(&v->classes[i], span);
+}

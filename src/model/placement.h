@@ -53,6 +53,34 @@ int placement_type_first_fit(const struct placement_type *t, uint64_t mask, stru
 /* Index of id in t->ids, or -ENOENT. */
 int placement_type_find(const struct placement_type *t, uint16_t id);
 
+#define PLACEMENT_CLASSES_MAX 32
+
+/* What is free for all types of one size: they share their ids. */
+struct placement_class {
+	uint16_t size;
+	uint16_t n_ids;
+	const uint16_t *ids; /* borrowed from the type */
+	uint64_t free;	     /* mask over ids */
+};
+
+/* The free placements of a card by distinct size, in the driver's order of types. */
+struct placement_view {
+	unsigned n;
+	struct placement_class classes[PLACEMENT_CLASSES_MAX];
+};
+
+/* Adds a type; one whose size is there already changes nothing. Types beyond the limit are ignored. */
+void placement_view_add(struct placement_view *v, const struct placement_type *t, const struct placement_set *overlay);
+
+/* The class of a size, or NULL. */
+const struct placement_class *placement_view_find(const struct placement_view *v, uint16_t size);
+
+/* Mask of the class's ids whose span touches [span.id, span.id + span.size). */
+uint64_t placement_class_touched(const struct placement_class *c, struct placement_span span);
+
+/* The free placements that are left when a span is taken. */
+void placement_view_take(struct placement_view *v, struct placement_span span);
+
 static inline unsigned placement_count(uint64_t mask)
 {
 	return (unsigned)__builtin_popcountll(mask);

@@ -11,9 +11,20 @@
 #include "model/placement.h"
 
 enum policy {
+	POLICY_LEAST_WASTE,  /* the placement that costs least of what else would fit, on any card */
 	POLICY_LEAST_LOADED, /* least framebuffer in use, lowest address, the driver's first fit */
 };
 #define POLICY_COUNT (POLICY_LEAST_LOADED + 1)
+
+/* How much a size counts in least_waste. Sizes not listed have weight 1, unless `only` is set: then 0. */
+struct policy_mix {
+	bool only;
+	unsigned n;
+	struct {
+		uint16_t size;
+		uint32_t weight;
+	} items[PLACEMENT_CLASSES_MAX];
+};
 
 int policy_from_name(const char *name, enum policy *ret) _must_check_; /* "least_loaded"; -EINVAL */
 const char *policy_name(enum policy p);
@@ -24,12 +35,18 @@ struct policy_card {
 	uint64_t used_mb; /* framebuffer of the configured and reserved vGPUs, MiB */
 	const struct placement_type *type; /* of the wanted profile on this card; NULL: placements unknown (fallback) */
 	uint64_t free;	   /* mask over type->ids; any bit set (unused when type is NULL) */
+	const struct placement_view *view; /* all sizes of the card; needed by least_waste when type is set */
+	const struct policy_mix *mix; /* in this card's sizes; NULL: all sizes alike */
+	bool first_fit_only; /* the driver's own choice cannot be changed afterwards */
 };
 
 struct policy_choice {
 	unsigned card; /* index into the candidates */
 	struct placement_span span; /* size 0 when the driver will choose and placements are unknown */
 };
+
+/* What taking a span costs: sum over sizes of weight x size x placements that it makes impossible. */
+uint64_t policy_loss(const struct placement_view *v, const struct policy_mix *mix, struct placement_span span);
 
 /* -ENOENT when there is no candidate; a card whose placements are known and none free is none. */
 int policy_choose(enum policy policy, const struct policy_card *cards, unsigned n, struct policy_choice *ret)

@@ -100,6 +100,183 @@ static void unknown_placements_leave_the_choice_to_the_driver(void **state)
 	assert_int_equal(choice.span.size, 0);
 }
 
+/* --- least_waste ------------------------------------------------------------------------------ */
+
+/* An L40S in mixed-size mode (host-sysfs.md 3.4). */
+static const struct placement_type l40s[] = {
+	{ .size = 48, .n_ids = 1, .ids = { 0 } },
+	{ .size = 24, .n_ids = 2, .ids = { 0, 24 } },
+	{ .size = 16, .n_ids = 2, .ids = { 0, 32 } },
+	{ .size = 12, .n_ids = 4, .ids = { 0, 12, 24, 36 } },
+	{ .size = 8, .n_ids = 4, .ids = { 0, 16, 24, 40 } },
+	{ .size = 6, .n_ids = 8, .ids = { 0, 6, 12, 18, 24, 30, 36, 42 } },
+	{ .size = 4, .n_ids = 8, .ids = { 0, 8, 12, 20, 24, 32, 36, 44 } },
+	{ .size = 3, .n_ids = 16, .ids = { 0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45 } },
+	{ .size = 2, .n_ids = 16, .ids = { 0, 4, 6, 10, 12, 16, 18, 22, 24, 28, 30, 34, 36, 40, 42, 46 } },
+	{ .size = 1, .n_ids = 16, .ids = { 0, 5, 6, 11, 12, 17, 18, 23, 24, 29, 30, 35, 36, 41, 42, 47 } },
+};
+
+struct board {
+	bool taken[48];
+	struct placement_type types[ARRAY_SIZE(l40s)];
+	struct placement_view view;
+	uint64_t used_mb;
+};
+
+static bool span_is_free(const struct board *b, unsigned id, unsigned size)
+{
+	for (unsigned u = id; u < id + size; u++)
+		if (b->taken[u])
+			return false;
+	return true;
+}
+
+/* Sum over sizes of size x placements, counted unit by unit. */
+static unsigned board_value(const struct board *b)
+{
+	unsigned value = 0;
+
+	for (size_t t = 0; t < ARRAY_SIZE(l40s); t++)
+		for (unsigned i = 0; i < l40s[t].n_ids; i++)
+			value += span_is_free(b, l40s[t].ids[i], l40s[t].size) ? l40s[t].size : 0;
+	return value;
+}
+
+static void board_refresh(struct board *b)
+{
+	const struct placement_set none = { 0 };
+
+	memcpy(b->types, l40s, sizeof b->types);
+	b->view = (struct placement_view){ 0 };
+	b->used_mb = 0;
+	for (unsigned u = 0; u < 48; u++)
+		b->used_mb += b->taken[u] * 1024u;
+	for (size_t t = 0; t < ARRAY_SIZE(l40s); t++) {
+		for (unsigned i = 0; i < l40s[t].n_ids; i++)
+			if (span_is_free(b, l40s[t].ids[i], l40s[t].size))
+				b->types[t].creatable |= UINT64_C(1) << i;
+		placement_view_add(&b->view, &b->types[t], &none);
+	}
+}
+
+/* The rule by its definition: value before minus value after, then the fuller card, the lower one, the
+ * first id. */
+static bool choose_by_definition(struct board *boards, unsigned n, size_t type, unsigned *ret_card, unsigned *ret_id)
+{
+	unsigned best_loss = 0;
+	uint64_t best_used = 0;
+	bool found = false;
+
+	for (unsigned c = 0; c < n; c++) {
+		for (unsigned i = 0; i < l40s[type].n_ids; i++) {
+			unsigned id = l40s[type].ids[i], before = board_value(&boards[c]), loss;
+
+			if (!span_is_free(&boards[c], id, l40s[type].size))
+				continue;
+			memset(boards[c].taken + id, 1, l40s[type].size);
+			loss = before - board_value(&boards[c]);
+			memset(boards[c].taken + id, 0, l40s[type].size);
+			if (found && (loss > best_loss || (loss == best_loss && boards[c].used_mb <= best_used)))
+				continue;
+			found = true;
+			best_loss = loss;
+			best_used = boards[c].used_mb;
+			*ret_card = c;
+			*ret_id = id;
+		}
+	}
+	return found;
+}
+
+static void least_waste_is_what_its_definition_says(void **state)
+{
+	struct board boards[3] = { 0 };
+	uint32_t seed = 7;
+	unsigned chosen = 0;
+
+	(void)state;
+	for (unsigned round = 0; round < 4000; round++) {
+		struct policy_card cards[3] = { 0 };
+		struct policy_choice choice;
+		unsigned card = 0, id = 0;
+		size_t type;
+		bool any;
+		int r;
+
+		seed = seed * 1664525u + 1013904223u;
+		type = (seed >> 8) % ARRAY_SIZE(l40s);
+		if (round % 40 == 0)
+			memset(boards, 0, sizeof boards);
+		for (unsigned c = 0; c < 3; c++) {
+			board_refresh(&boards[c]);
+			cards[c] = (struct policy_card){
+				.address = { .bus = (uint8_t)(c + 1) },
+				.used_mb = boards[c].used_mb,
+				.type = &boards[c].types[type],
+				.free = boards[c].types[type].creatable,
+				.view = &boards[c].view,
+			};
+		}
+		any = choose_by_definition(boards, 3, type, &card, &id);
+		r = policy_choose(POLICY_LEAST_WASTE, cards, 3, &choice);
+		assert_int_equal(r, any ? 0 : -ENOENT);
+		if (!any)
+			continue;
+		assert_int_equal(choice.card, card);
+		assert_int_equal(choice.span.id, id);
+		assert_int_equal(choice.span.size, l40s[type].size);
+		memset(boards[card].taken + id, 1, l40s[type].size);
+		chosen++;
+	}
+	assert_true(chosen > 500);
+}
+
+static void least_waste_respects_quarantine_and_what_cannot_be_steered(void **state)
+{
+	struct board boards[2] = { 0 };
+	struct policy_card cards[3] = { 0 };
+	struct policy_choice choice;
+
+	(void)state;
+	boards[0].taken[0] = true; /* a 1Q at 0: a second one is cheapest beside it */
+	for (unsigned c = 0; c < 2; c++) {
+		board_refresh(&boards[c]);
+		cards[c] = (struct policy_card){
+			.address = { .bus = (uint8_t)(c + 1) },
+			.used_mb = boards[c].used_mb,
+			.type = &boards[c].types[9],
+			.free = boards[c].types[9].creatable,
+			.view = &boards[c].view,
+		};
+	}
+	assert_int_equal(policy_choose(POLICY_LEAST_WASTE, cards, 2, &choice), 0);
+	assert_int_equal(choice.card, 0);
+	cards[0].quarantined_vfs = 1;
+	assert_int_equal(policy_choose(POLICY_LEAST_WASTE, cards, 2, &choice), 0);
+	assert_int_equal(choice.card, 1);
+	cards[1].first_fit_only = true;
+	assert_int_equal(policy_choose(POLICY_LEAST_WASTE, cards, 2, &choice), 0);
+	assert_int_equal(choice.span.id, 0);
+	/* A card whose placements are unknown is taken when no other is left. */
+	cards[2] = (struct policy_card){ .address = { .bus = 9 } };
+	assert_int_equal(policy_choose(POLICY_LEAST_WASTE, cards + 1, 2, &choice), 0);
+	assert_int_equal(choice.card, 0);
+	assert_int_equal(policy_choose(POLICY_LEAST_WASTE, cards + 2, 1, &choice), 0);
+	assert_int_equal(choice.span.size, 0);
+}
+
+static void a_mix_weighs_what_is_expected(void **state)
+{
+	const struct policy_mix only_24 = { .only = true, .n = 1, .items = { { 24, 3 } } };
+	struct board b = { 0 };
+
+	(void)state;
+	board_refresh(&b);
+	assert_int_equal(policy_loss(&b.view, &only_24, (struct placement_span){ 0, 1 }), 3 * 24);
+	assert_int_equal(policy_loss(&b.view, &only_24, (struct placement_span){ 23, 2 }), 2 * 3 * 24);
+	assert_int_equal(policy_loss(&b.view, NULL, (struct placement_span){ 0, 48 }), board_value(&b));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -108,6 +285,9 @@ int main(void)
 		cmocka_unit_test(least_loaded_goes_by_quarantine_then_load_then_address),
 		cmocka_unit_test(takes_the_drivers_first_fit),
 		cmocka_unit_test(unknown_placements_leave_the_choice_to_the_driver),
+		cmocka_unit_test(least_waste_is_what_its_definition_says),
+		cmocka_unit_test(least_waste_respects_quarantine_and_what_cannot_be_steered),
+		cmocka_unit_test(a_mix_weighs_what_is_expected),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
