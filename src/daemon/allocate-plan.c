@@ -332,6 +332,26 @@ struct plan_space {
 	struct policy_mix mix;
 };
 
+/* The vGPUs whose places are known, wherever that knowledge comes from. */
+static void note_vgpus(const struct card *c, struct placement_view *view)
+{
+	for (unsigned i = 0; i < c->n_vfs; i++)
+		if (c->vfs[i].span.size > 0)
+			placement_view_note(view, c->vfs[i].span);
+}
+
+/* What the policy weighs sizes by: the mix that is configured, or what has been claimed of late. */
+static const struct policy_mix *choose_mix(const struct allocation *a, const struct card *c,
+					   struct plan_space *space)
+{
+	if (card_mix(a->node, c, &space->mix))
+		return &space->mix;
+	if (a->request.policy != POLICY_FORESIGHT)
+		return NULL;
+	policy_demand_mix(&a->node->demand, &space->view, &space->mix);
+	return &space->mix;
+}
+
 static void describe_card(const struct allocation *a, const struct card *c, const struct profile *p,
 			  struct plan_space *space, struct policy_card *ret)
 {
@@ -344,6 +364,7 @@ static void describe_card(const struct allocation *a, const struct card *c, cons
 	capacity_overlay(a->node, c, &overlay);
 	for (unsigned i = 0; t && i < c->nvml->n_types; i++)
 		placement_view_add(view, &c->nvml->types[i].placement, &overlay);
+	note_vgpus(c, view);
 	*ret = (struct policy_card){
 		.address = c->address,
 		.quarantined_vfs = quarantined_vfs(c),
@@ -351,7 +372,7 @@ static void describe_card(const struct allocation *a, const struct card *c, cons
 		.type = t,
 		.free = t ? placement_type_free(t, &overlay) : 0,
 		.view = view,
-		.mix = card_mix(n, c, &space->mix) ? &space->mix : NULL,
+		.mix = choose_mix(a, c, space),
 		.first_fit_only = node_is_before_570(n) && n->config->pin_placements == CONFIG_PINS_NEVER,
 	};
 }

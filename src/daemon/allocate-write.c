@@ -189,6 +189,7 @@ static void bound(int result, const struct error *err, void *userdata)
 		undo(a, -E_INTERNAL, "out of memory");
 		return;
 	}
+	policy_demand_add(&n->demand, (uint16_t)a->claim.placement_size);
 	v = node_find_vf(n, a->claim.vf, NULL);
 	if (v) {
 		v->hold = VF_HOLD_CLAIM;

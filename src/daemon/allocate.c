@@ -111,6 +111,21 @@ void allocation_end(struct allocation *a, int code, const char *detail, const st
 
 /* --- Planning what waits -------------------------------------------------------------------- */
 
+/* Only with one_query_per_claim: whoever else waits is as if it had arrived now. */
+static void use_up_answer(const struct allocation *user)
+{
+	struct node *n = user->node;
+
+	for (unsigned i = 0; i < n->n_allocations; i++) {
+		struct allocation *a = n->allocations[i];
+
+		if (a == user || a->stage != ALLOCATION_WAITING)
+			continue;
+		a->arrived_seq = node_next_seq(n);
+		snapshot_request(n);
+	}
+}
+
 static void plan_one(struct allocation *a)
 {
 	struct allocation_refusal refusals[INVENTORY_CARDS_MAX];
@@ -119,6 +134,8 @@ static void plan_one(struct allocation *a)
 	int r;
 
 	r = allocation_choose(a, detail, refusals, &n_refusals);
+	if (r != -EAGAIN && a->node->one_query_per_claim)
+		use_up_answer(a);
 	if (r == 0) {
 		allocation_store_intent(a);
 		return;

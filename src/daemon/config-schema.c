@@ -106,7 +106,7 @@ static const struct config_setting settings[] = {
 	{ "gpu.card_timeout", KIND_DURATION, FIELD(card_timeout_usec), .min = 10 * MSEC,
 	  .max = HOUR, .standard = "15s" },
 	{ "gpu.placement_policy", KIND_CHOICE, FIELD(placement_policy), .choice = policy_choice,
-	  .standard = "least_waste" },
+	  .standard = "foresight" },
 	{ "gpu.pin_placements", KIND_CHOICE, FIELD(pin_placements), .choice = pins_choice,
 	  .standard = "always" },
 	{ "gpu.expected_mix", KIND_MIX_LIST, LIST(expected_mix) },

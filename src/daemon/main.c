@@ -233,6 +233,7 @@ static int run(struct config *take_config, struct error *err)
 	}
 	n->config = take_config;
 	n->ready = ready;
+	n->one_query_per_claim = getenv("BERTH_ONE_QUERY_PER_CLAIM") != NULL;
 	lock = lock_data_dir(n->config, err);
 	r = lock;
 	if (r >= 0)

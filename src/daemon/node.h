@@ -19,6 +19,7 @@
 #include "http/events.h"
 #include "model/claim.h"
 #include "model/placement.h"
+#include "model/policy.h"
 #include "nvml/client.h"
 #include "store/claim-store.h"
 
@@ -188,6 +189,8 @@ struct node {
 	struct node_job **jobs; /* owned */
 	unsigned n_allocations, allocations_cap;
 	struct allocation **allocations; /* by arrival; owned */
+	struct policy_demand demand;	 /* what the last claims were */
+	bool one_query_per_claim;	 /* for measuring what sharing queries is worth */
 
 	unsigned n_records;
 	struct card_record *records; /* of cards, as loaded from the store; owned */

@@ -87,6 +87,7 @@ static int take_content(struct node *n, const struct store_content *content)
 			r = take_intent(n, &content->claims[i]);
 		else if (!node_find_claim(n, content->claims[i].name))
 			r = node_add_claim(n, &content->claims[i], &entry);
+		policy_demand_add(&n->demand, (uint16_t)content->claims[i].placement_size);
 	}
 	n->adoptable = calloc(MAX(content->n_adoptable, 1U), sizeof *n->adoptable);
 	if (!n->adoptable)

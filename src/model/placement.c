@@ -90,6 +90,18 @@ uint64_t placement_class_touched(const struct placement_class *c, struct placeme
 	return touched;
 }
 
+void placement_view_note(struct placement_view *v, struct placement_span span)
+{
+	for (unsigned i = 0; i < v->n; i++) {
+		struct placement_class *c = &v->classes[i];
+		uint64_t touched = placement_class_touched(c, span);
+
+		for (unsigned k = 0; k < c->n_ids; k++)
+			if (touched >> k & 1 && c->in_the_way[k] < UINT8_MAX)
+				c->in_the_way[k]++;
+	}
+}
+
 void placement_view_take(struct placement_view *v, struct placement_span span)
 {
 	for (unsigned i = 0; i < v->n; i++)

@@ -61,6 +61,7 @@ struct placement_class {
 	uint16_t n_ids;
 	const uint16_t *ids; /* borrowed from the type */
 	uint64_t free;	     /* mask over ids */
+	uint8_t in_the_way[PLACEMENT_IDS_MAX]; /* known vGPUs on each id's span */
 };
 
 /* The free placements of a card by distinct size, in the driver's order of types. */
@@ -77,6 +78,9 @@ const struct placement_class *placement_view_find(const struct placement_view *v
 
 /* Mask of the class's ids whose span touches [span.id, span.id + span.size). */
 uint64_t placement_class_touched(const struct placement_class *c, struct placement_span span);
+
+/* Counts a known vGPU in the way of every placement that it touches; `free` is not changed. */
+void placement_view_note(struct placement_view *v, struct placement_span span);
 
 /* The free placements that are left when a span is taken. */
 void placement_view_take(struct placement_view *v, struct placement_span span);

@@ -7,6 +7,7 @@
 static const char *const policy_names[POLICY_COUNT] = {
 	[POLICY_LEAST_WASTE] = "least_waste",
 	[POLICY_LEAST_LOADED] = "least_loaded",
+	[POLICY_FORESIGHT] = "foresight",
 };
 
 int policy_from_name(const char *name, enum policy *ret)
@@ -79,6 +80,111 @@ uint64_t policy_loss(const struct placement_view *v, const struct policy_mix *mi
 	return loss;
 }
 
+/* --- What is asked for ------------------------------------------------------------------------- */
+
+void policy_demand_add(struct policy_demand *d, uint16_t size)
+{
+	if (size == 0)
+		return;
+	d->sizes[d->next] = size;
+	d->next = (d->next + 1) % POLICY_DEMAND_CLAIMS;
+	if (d->n < POLICY_DEMAND_CLAIMS)
+		d->n++;
+}
+
+void policy_demand_mix(const struct policy_demand *d, const struct placement_view *v, struct policy_mix *ret)
+{
+	*ret = (struct policy_mix){ .only = true, .n = v->n };
+	for (unsigned i = 0; i < v->n; i++) {
+		uint32_t count = 0;
+
+		for (unsigned k = 0; k < d->n; k++)
+			count += d->sizes[k] == v->classes[i].size;
+		ret->items[i].size = v->classes[i].size;
+		ret->items[i].weight = d->n > 0 ? count * 10 * v->n + d->n : 1;
+	}
+}
+
+/* --- Cost of every placement of a card ----------------------------------------------------------- */
+
+#define SHARE_ONE	(1U << 16) /* fixed point: all of the demand */
+#define SCARCITY_ONE	(1U << 10)
+#define FREE_ONE_LOG	16 /* what a placement counts that is free now; each vGPU in the way leaves a quarter */
+#define COSTS_MAX	((unsigned)PLACEMENT_CLASSES_MAX * PLACEMENT_IDS_MAX)
+
+/* What losing each placement of a card costs; those that cost nothing are left out. Taking a span costs
+ * the sum over those that it touches. The largest sum is 2^16 x 2^9 x 2^10 x 64 x 2^16 < 2^58. */
+struct costs {
+	unsigned n;
+	uint32_t begin[COSTS_MAX], end[COSTS_MAX];
+	uint64_t cost[COSTS_MAX];
+};
+
+static void add_class(struct costs *costs, const struct placement_class *c, uint64_t per_free, bool foresight)
+{
+	for (unsigned i = 0; i < c->n_ids; i++) {
+		bool is_free = c->free >> i & 1;
+		/* Something that nobody knows may be in the way. */
+		unsigned in_the_way = is_free ? 0 : MAX(c->in_the_way[i], (uint8_t)1);
+
+		if (per_free == 0 || (foresight ? 2 * in_the_way > FREE_ONE_LOG : !is_free))
+			continue;
+		costs->begin[costs->n] = c->ids[i];
+		costs->end[costs->n] = (uint32_t)c->ids[i] + c->size;
+		costs->cost[costs->n++] = foresight ? per_free << (FREE_ONE_LOG - 2 * in_the_way) : per_free;
+	}
+}
+
+/* Free placements of a size over all candidates: the fewer there are, the more each is worth. */
+static unsigned count_free(const struct policy_card *cards, unsigned n, uint16_t size)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct placement_class *c = cards[i].type ? placement_view_find(cards[i].view, size) : NULL;
+
+		count += c ? placement_count(c->free) : 0;
+	}
+	return MAX(count, 1U);
+}
+
+static void make_costs(enum policy policy, const struct policy_card *cards, unsigned n, unsigned at,
+		       struct costs *ret)
+{
+	const struct policy_card *card = &cards[at];
+	const struct placement_view *v = card->view;
+	uint64_t weights = 0;
+
+	ret->n = 0;
+	for (unsigned i = 0; i < v->n; i++)
+		weights += weight_of(card->mix, v->classes[i].size);
+	for (unsigned i = 0; i < v->n; i++) {
+		const struct placement_class *c = &v->classes[i];
+		uint64_t weight = weight_of(card->mix, c->size);
+
+		if (policy == POLICY_FORESIGHT)
+			add_class(ret, c,
+				  weight * SHARE_ONE / MAX(weights, (uint64_t)1) * c->size * SCARCITY_ONE /
+					  count_free(cards, n, c->size),
+				  true);
+		else
+			add_class(ret, c, weight * c->size, false);
+	}
+}
+
+static uint64_t cost_of(const struct costs *costs, struct placement_span span)
+{
+	uint32_t begin = span.id, end = begin + span.size;
+	uint64_t sum = 0;
+
+	/* Without branches: this is the inner loop of a choice. */
+	for (unsigned i = 0; i < costs->n; i++)
+		sum += costs->cost[i] & -(uint64_t)((costs->begin[i] < end) & (begin < costs->end[i]));
+	return sum;
+}
+
+/* --- Choosing by cost ---------------------------------------------------------------------------- */
+
 /* A card and a placement on it, with what ranks them. */
 struct candidate {
 	const struct policy_card *card;
@@ -101,40 +207,46 @@ static bool wastes_less(const struct candidate *a, const struct candidate *b)
 	return pci_addr_compare(a->card->address, b->card->address) < 0;
 }
 
-static void consider(const struct policy_card *card, struct placement_span span, struct candidate *best)
+static void consider(const struct policy_card *card, struct placement_span span, uint64_t loss,
+		     struct candidate *best)
 {
-	struct candidate c = { .card = card, .span = span };
+	struct candidate c = { .card = card, .span = span, .loss = loss };
 
-	if (card->type)
-		c.loss = policy_loss(card->view, card->mix, span);
 	if (!best->card || wastes_less(&c, best))
 		*best = c;
 }
 
-static void consider_card(const struct policy_card *card, struct candidate *best)
+static void consider_card(const struct policy_card *card, const struct costs *costs, struct candidate *best)
 {
 	const struct placement_type *t = card->type;
 
-	if (!t) {
-		consider(card, (struct placement_span){ 0 }, best);
-		return;
-	}
 	for (unsigned i = 0; i < t->n_ids; i++) {
+		struct placement_span span = { t->ids[i], t->size };
+
 		if (!(card->free >> i & 1))
 			continue;
-		consider(card, (struct placement_span){ t->ids[i], t->size }, best);
+		consider(card, span, cost_of(costs, span), best);
 		if (card->first_fit_only)
 			return;
 	}
 }
 
-static int choose_least_waste(const struct policy_card *cards, unsigned n, struct policy_choice *ret)
+static int choose_by_cost(enum policy policy, const struct policy_card *cards, unsigned n,
+			  struct policy_choice *ret)
 {
 	struct candidate best = { 0 };
+	struct costs costs;
 
-	for (unsigned i = 0; i < n; i++)
-		if (is_usable(&cards[i]))
-			consider_card(&cards[i], &best);
+	for (unsigned i = 0; i < n; i++) {
+		if (!is_usable(&cards[i]))
+			continue;
+		if (!cards[i].type) {
+			consider(&cards[i], (struct placement_span){ 0 }, 0, &best);
+			continue;
+		}
+		make_costs(policy, cards, n, i, &costs);
+		consider_card(&cards[i], &costs, &best);
+	}
 	if (!best.card)
 		return -ENOENT;
 	ret->card = (unsigned)(best.card - cards);
@@ -147,7 +259,8 @@ int policy_choose(enum policy policy, const struct policy_card *cards, unsigned 
 {
 	switch (policy) {
 	case POLICY_LEAST_WASTE:
-		return choose_least_waste(cards, n, ret);
+	case POLICY_FORESIGHT:
+		return choose_by_cost(policy, cards, n, ret);
 	case POLICY_LEAST_LOADED:
 		return choose_least_loaded(cards, n, ret);
 	}

@@ -50,6 +50,8 @@ static const struct key {
 	{ "sysfs.write_errno", VALUE_ERRNO, SIM_FAULT_WRITE_ERRNO, true, "by name; 0 clears" },
 	{ "sysfs.release_errno", VALUE_ERRNO, SIM_FAULT_RELEASE_ERRNO, true,
 	  "of writes of 0 to current_vgpu_type" },
+	{ "sysfs.placement_errno", VALUE_ERRNO, SIM_FAULT_PLACEMENT_ERRNO, true,
+	  "of writes to placement_id" },
 	{ "sysfs.read_hang", VALUE_BOOL, SIM_FAULT_READ_HANG, true,
 	  "reads are answered when it is 0 again" },
 	{ "sysfs.write_hang", VALUE_BOOL, SIM_FAULT_WRITE_HANG, true,

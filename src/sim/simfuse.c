@@ -295,6 +295,8 @@ static void complete_write(struct op *op, const struct sim_vf *vf)
 		r = -(int)vf->faults.value[SIM_FAULT_WRITE_ERRNO];
 	if (r == 0 && vf && simsys_is_release(op->ino, op->data, op->size))
 		r = -(int)vf->faults.value[SIM_FAULT_RELEASE_ERRNO];
+	if (r == 0 && vf && simsys_is_placement(op->ino))
+		r = -(int)vf->faults.value[SIM_FAULT_PLACEMENT_ERRNO];
 	if (r == 0)
 		r = simsys_write(op->fuse->sim, op->ino, op->data, op->size);
 	if (r < 0)

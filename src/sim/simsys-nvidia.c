@@ -50,6 +50,11 @@ bool simsys_nvidia_is_type(uint32_t attr)
 	return attr == FILE_CURRENT;
 }
 
+bool simsys_nvidia_is_placement(uint32_t attr)
+{
+	return attr == FILE_PLACEMENT;
+}
+
 /* A sysfs text never exceeds one page; what would not fit is left out, line by line. */
 static ssize_t read_creatable(struct sim_vf *vf, char *ret)
 {

@@ -530,6 +530,13 @@ bool simsys_is_release(uint64_t ino, const char *data, size_t n)
 	       str_to_u32_n(data, n, &value) == 0 && value == 0;
 }
 
+bool simsys_is_placement(uint64_t ino)
+{
+	struct sim_node node = sim_node_unpack(ino);
+
+	return node.kind == SIM_KIND_NVIDIA_ATTRIBUTE && simsys_nvidia_is_placement(node.attr);
+}
+
 bool simsys_is_blocked(struct sim *sim, uint64_t ino)
 {
 	struct sim_node node = sim_node_unpack(ino);

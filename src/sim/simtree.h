@@ -101,6 +101,9 @@ int simsys_write(struct sim *sim, uint64_t ino, const char *data, size_t n) _mus
 struct sim_vf *simsys_attribute_vf(struct sim *sim, uint64_t ino);
 /* A write to this node is a release: "0" to current_vgpu_type. */
 bool simsys_is_release(uint64_t ino, const char *data, size_t n);
+
+/* The file is a VF's placement_id. */
+bool simsys_is_placement(uint64_t ino);
 /* Reading has to wait until a sriov-manage run is over (sriov_numvfs). */
 bool simsys_is_blocked(struct sim *sim, uint64_t ino);
 

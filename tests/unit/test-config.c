@@ -40,7 +40,7 @@ static void expect_defaults(const struct config *c)
 	assert_int_equal(c->vf_quarantine_threshold, 2);
 	assert_int_equal(c->nvml_timeout_usec, 5 * USEC_PER_SEC);
 	assert_int_equal(c->card_timeout_usec, 15 * USEC_PER_SEC);
-	assert_int_equal(c->placement_policy, POLICY_LEAST_WASTE);
+	assert_int_equal(c->placement_policy, POLICY_FORESIGHT);
 	assert_int_equal(c->n_exclude, 0);
 	assert_int_equal(c->scan_interval_usec, 5 * USEC_PER_SEC);
 	assert_int_equal(c->n_marker_prefixes, 2);
@@ -248,7 +248,7 @@ static void refuses_and_names_line_and_key(void **state)
 		{ "unclaimed_vfs: keep\n", "t:1: unclaimed_vfs: 'keep' is none of: reset, leave" },
 		{ "claims: Owner\n", "t:1: claims: 'Owner' is none of: owner, shared" },
 		{ "gpu: {placement_policy: best}\n",
-		  "t:1: gpu.placement_policy: 'best' is none of: least_waste, least_loaded" },
+		  "t:1: gpu.placement_policy: 'best' is none of: least_waste, least_loaded, foresight" },
 		{ "gpu: {vf_quarantine_threshold: 0}\n",
 		  "t:1: gpu.vf_quarantine_threshold: must be 1 or more" },
 		{ "gpu: {vf_quarantine_threshold: -1}\n",
