@@ -18,36 +18,13 @@
 
 #include "model/policy.h"
 #include "twister.h"
+#include "workload.h"
 
-#define REGION	   48U
-#define CLASSES	   10U
 #define PLACES_MAX 96U
 #define CARD_VFS   32U
 #define CARDS_MAX  64U
 #define LIST_MAX   16U
 #define DEMAND_MAX 1024U
-
-static const struct {
-	uint16_t size;
-	unsigned maximum; /* in equal-size mode; it shapes the mixed ids */
-} profiles[CLASSES] = {
-	{ 48, 1 }, { 24, 2 }, { 16, 3 }, { 12, 4 }, { 8, 6 }, { 6, 8 }, { 4, 12 }, { 3, 16 }, { 2, 24 }, { 1, 32 },
-};
-
-struct mix {
-	const char *name;
-	unsigned n;
-	struct {
-		unsigned class, weight;
-	} items[6];
-};
-
-static const struct mix mixes[] = {
-	{ "small", 3, { { 9, 4 }, { 8, 4 }, { 6, 2 } } },
-	{ "office", 3, { { 8, 4 }, { 6, 4 }, { 4, 1 } } },
-	{ "broad", 6, { { 9, 3 }, { 8, 3 }, { 6, 3 }, { 4, 2 }, { 3, 1 }, { 1, 1 } } },
-	{ "bimodal", 2, { { 8, 8 }, { 1, 1 } } },
-};
 
 /* How a tried rule weighs a size. */
 enum weights {
@@ -116,58 +93,21 @@ struct place {
 	uint8_t touched[PLACES_MAX];
 };
 
-static unsigned n_places, first_place[CLASSES];
+static unsigned n_places, first_place[WORKLOAD_CLASSES];
 static struct place places[PLACES_MAX];
-static struct placement_type types[CLASSES];
-
-/* The middle thirds of each 6 GB take no 1 GB vGPU. */
-static void add_id(unsigned class, unsigned id)
-{
-	struct placement_type *t = &types[class];
-
-	if (t->size == 1 && (id % 6 == 2 || id % 6 == 3))
-		return;
-	t->ids[t->n_ids++] = (uint16_t)id;
-}
-
-/* The driver's generator of mixed-size placements: halves of halves, on the side that is left over. */
-static void split(unsigned class, unsigned low, unsigned high, unsigned parts, bool left)
-{
-	unsigned maximum = profiles[class].maximum, half = 1, middle = (low + high) / 2;
-	bool want_left = false, want_right = false;
-
-	if (parts > 16)
-		return;
-	while (half * 2 <= maximum)
-		half *= 2;
-	if (2 * parts == maximum) {
-		want_left = want_right = true;
-	} else if ((half < maximum && half == parts) || (parts == 1 && maximum == 1)) {
-		want_left = left;
-		want_right = !left;
-	}
-	if (want_left)
-		add_id(class, low);
-	if (want_right)
-		add_id(class, high - types[class].size);
-	split(class, low, middle, parts * 2, true);
-	split(class, middle, high, parts * 2, false);
-}
 
 static void make_geometry(void)
 {
-	for (unsigned c = 0; c < CLASSES; c++) {
-		types[c] = (struct placement_type){ .type_id = c + 1, .size = profiles[c].size };
-		split(c, 0, REGION, 1, true);
-		types[c].creatable = (UINT64_C(1) << types[c].n_ids) - 1;
+	workload_make();
+	for (unsigned c = 0; c < WORKLOAD_CLASSES; c++) {
 		first_place[c] = n_places;
-		for (unsigned i = 0; i < types[c].n_ids; i++)
-			places[n_places++] = (struct place){ .class = c, .id = types[c].ids[i] };
+		for (unsigned i = 0; i < workload_types[c].n_ids; i++)
+			places[n_places++] = (struct place){ .class = c, .id = workload_types[c].ids[i] };
 	}
 	for (unsigned a = 0; a < n_places; a++)
 		for (unsigned b = 0; b < n_places; b++)
-			if (places[a].id < places[b].id + types[places[b].class].size &&
-			    places[b].id < places[a].id + types[places[a].class].size)
+			if (places[a].id < places[b].id + workload_types[places[b].class].size &&
+			    places[b].id < places[a].id + workload_types[places[a].class].size)
 				places[a].touched[places[a].n_touched++] = (uint8_t)b;
 }
 
@@ -175,7 +115,7 @@ static void make_geometry(void)
 
 struct card {
 	unsigned used, vgpus;
-	unsigned n_free[CLASSES];
+	unsigned n_free[WORKLOAD_CLASSES];
 	struct placement_view view;
 };
 
@@ -187,10 +127,10 @@ struct departure {
 
 struct churn {
 	const struct rule *rule;
-	const struct mix *mix;
+	const struct workload_mix *mix;
 	unsigned n_cards;
 	struct card cards[CARDS_MAX];
-	unsigned free[CLASSES], present[CLASSES];
+	unsigned free[WORKLOAD_CLASSES], present[WORKLOAD_CLASSES];
 	struct policy_demand demand;
 	unsigned n_seen, seen[DEMAND_MAX];
 	unsigned n_departures;
@@ -221,7 +161,7 @@ static void change(struct churn *s, unsigned card, unsigned place, int by)
 
 static void occupy(struct churn *s, unsigned card, unsigned class, int place, int by)
 {
-	s->cards[card].used += (unsigned)by * types[class].size;
+	s->cards[card].used += (unsigned)by * workload_types[class].size;
 	s->cards[card].vgpus += (unsigned)by;
 	s->present[class] += (unsigned)by;
 	if (place >= 0)
@@ -289,7 +229,7 @@ static bool choose_by_product(struct churn *s, unsigned class, unsigned *ret_car
 		candidates[n++] = (struct policy_card){
 			.address = { .bus = (uint8_t)(c + 1) },
 			.used_mb = s->cards[c].used * 1024U,
-			.type = &types[class],
+			.type = &workload_types[class],
 			.free = s->cards[c].view.classes[class].free,
 			.view = &s->cards[c].view,
 			.mix = s->rule->policy == POLICY_FORESIGHT ? &mix : NULL,
@@ -302,7 +242,7 @@ static bool choose_by_product(struct churn *s, unsigned class, unsigned *ret_car
 	if (r < 0)
 		return false;
 	*ret_card = cards[choice.card];
-	*ret_place = (int)first_place[class] + placement_type_find(&types[class], choice.span.id);
+	*ret_place = (int)first_place[class] + placement_type_find(&workload_types[class], choice.span.id);
 	return true;
 }
 
@@ -313,7 +253,7 @@ static bool choose_by_bound(const struct churn *s, unsigned class, unsigned *ret
 	for (unsigned c = 0; c < s->n_cards; c++) {
 		const struct card *card = &s->cards[c];
 
-		if (card->vgpus == CARD_VFS || REGION - card->used < types[class].size ||
+		if (card->vgpus == CARD_VFS || WORKLOAD_REGION - card->used < workload_types[class].size ||
 		    (found && card->used < s->cards[*ret_card].used))
 			continue;
 		*ret_card = c;
@@ -323,31 +263,31 @@ static bool choose_by_bound(const struct churn *s, unsigned class, unsigned *ret
 	return found;
 }
 
-static void weigh(const struct churn *s, double weights[static CLASSES])
+static void weigh(const struct churn *s, double weights[static WORKLOAD_CLASSES])
 {
 	const struct rule *r = s->rule;
-	double shares[CLASSES] = { 0 }, total = 0;
+	double shares[WORKLOAD_CLASSES] = { 0 }, total = 0;
 	unsigned remembered = MIN(s->n_seen, r->window);
 
 	for (unsigned i = 0; i < s->mix->n && r->weights == WEIGHTS_MIX; i++)
 		shares[s->mix->items[i].class] = s->mix->items[i].weight;
 	for (unsigned i = 1; i <= remembered; i++)
 		shares[s->seen[(s->n_seen - i) % DEMAND_MAX]]++;
-	for (unsigned c = 0; c < CLASSES && r->weights == WEIGHTS_PRESENT; c++)
+	for (unsigned c = 0; c < WORKLOAD_CLASSES && r->weights == WEIGHTS_PRESENT; c++)
 		shares[c] = s->present[c];
-	for (unsigned c = 0; c < CLASSES; c++)
+	for (unsigned c = 0; c < WORKLOAD_CLASSES; c++)
 		total += shares[c];
-	for (unsigned c = 0; c < CLASSES; c++) {
-		weights[c] = r->weights == WEIGHTS_MIX ? shares[c] : shares[c] + total / 10 / CLASSES;
+	for (unsigned c = 0; c < WORKLOAD_CLASSES; c++) {
+		weights[c] = r->weights == WEIGHTS_MIX ? shares[c] : shares[c] + total / 10 / WORKLOAD_CLASSES;
 		if (r->weights == WEIGHTS_ALIKE || total <= 0)
 			weights[c] = 1;
-		weights[c] *= pow(types[c].size, r->power);
+		weights[c] *= pow(workload_types[c].size, r->power);
 		if (r->scarce)
 			weights[c] /= MAX(s->free[c], 1U);
 	}
 }
 
-static double cost_of(const struct churn *s, unsigned card, unsigned place, const double weights[static CLASSES],
+static double cost_of(const struct churn *s, unsigned card, unsigned place, const double weights[static WORKLOAD_CLASSES],
 		      const double chances[static CARD_VFS])
 {
 	double cost = 0;
@@ -362,17 +302,17 @@ static double cost_of(const struct churn *s, unsigned card, unsigned place, cons
 }
 
 /* What the cheapest next claim of each size would cost on this card, each size alike. */
-static double cost_of_next(struct churn *s, unsigned card, unsigned place, const double weights[static CLASSES],
+static double cost_of_next(struct churn *s, unsigned card, unsigned place, const double weights[static WORKLOAD_CLASSES],
 			   const double chances[static CARD_VFS])
 {
 	double sum = 0;
 
 	change(s, card, place, 1);
-	for (unsigned class = 0; class < CLASSES; class++) {
+	for (unsigned class = 0; class < WORKLOAD_CLASSES; class++) {
 		double best = 0;
 		bool found = false;
 
-		for (unsigned i = 0; i < types[class].n_ids; i++) {
+		for (unsigned i = 0; i < workload_types[class].n_ids; i++) {
 			double cost;
 
 			if (s->cards[card].view.classes[class].in_the_way[i] > 0)
@@ -382,10 +322,10 @@ static double cost_of_next(struct churn *s, unsigned card, unsigned place, const
 				best = cost;
 			found = true;
 		}
-		sum += found ? best : 2.0 * REGION;
+		sum += found ? best : 2.0 * WORKLOAD_REGION;
 	}
 	change(s, card, place, -1);
-	return sum / CLASSES;
+	return sum / WORKLOAD_CLASSES;
 }
 
 static double tie_of(const struct rule *r, const struct card *c)
@@ -395,14 +335,14 @@ static double tie_of(const struct rule *r, const struct card *c)
 
 static bool choose_by_cost(struct churn *s, unsigned class, unsigned *ret_card, int *ret_place)
 {
-	double weights[CLASSES], chances[CARD_VFS + 1], best = 0;
+	double weights[WORKLOAD_CLASSES], chances[CARD_VFS + 1], best = 0;
 	bool found = false;
 
 	weigh(s, weights);
 	for (unsigned k = 0; k <= CARD_VFS; k++)
 		chances[k] = k == 0 ? 1 : pow(s->rule->foresight, k);
 	for (unsigned c = 0; c < s->n_cards; c++) {
-		for (unsigned i = 0; is_usable(s, c, class) && i < types[class].n_ids; i++) {
+		for (unsigned i = 0; is_usable(s, c, class) && i < workload_types[class].n_ids; i++) {
 			unsigned place = first_place[class] + i;
 			double cost;
 
@@ -444,20 +384,7 @@ static void remember(struct churn *s, unsigned class)
 	s->seen[s->n_seen++ % DEMAND_MAX] = class;
 }
 
-static unsigned draw_class(const struct mix *mix, unsigned total)
-{
-	double x = twister_random() * total;
-	unsigned sum = 0, i;
-
-	for (i = 0; i + 1 < mix->n; i++) {
-		sum += mix->items[i].weight;
-		if (x < sum)
-			break;
-	}
-	return mix->items[i].class;
-}
-
-static void start(struct churn *s, const struct rule *rule, const struct mix *mix, unsigned n_cards)
+static void start(struct churn *s, const struct rule *rule, const struct workload_mix *mix, unsigned n_cards)
 {
 	static const struct placement_set none;
 
@@ -466,28 +393,23 @@ static void start(struct churn *s, const struct rule *rule, const struct mix *mi
 	s->mix = mix;
 	s->n_cards = n_cards;
 	for (unsigned c = 0; c < n_cards; c++) {
-		for (unsigned k = 0; k < CLASSES; k++) {
-			placement_view_add(&s->cards[c].view, &types[k], &none);
-			s->cards[c].n_free[k] = types[k].n_ids;
-			s->free[k] += types[k].n_ids;
+		for (unsigned k = 0; k < WORKLOAD_CLASSES; k++) {
+			placement_view_add(&s->cards[c].view, &workload_types[k], &none);
+			s->cards[c].n_free[k] = workload_types[k].n_ids;
+			s->free[k] += workload_types[k].n_ids;
 		}
 	}
 }
 
-static void run(const struct rule *rule, const struct mix *mix, unsigned n_cards, double load, unsigned arrivals,
+static void run(const struct rule *rule, const struct workload_mix *mix, unsigned n_cards, double load, unsigned arrivals,
 		unsigned seed)
 {
 	static struct churn s;
-	unsigned total = 0, seen = 0, got = 0, seen_gb = 0, got_gb = 0;
-	double now = 0, mean = 0, rate;
+	unsigned seen = 0, got = 0, seen_gb = 0, got_gb = 0;
+	double now = 0, rate = workload_rate(mix, n_cards, load);
 
 	start(&s, rule, mix, n_cards);
 	twister_seed(seed);
-	for (unsigned i = 0; i < mix->n; i++) {
-		total += mix->items[i].weight;
-		mean += types[mix->items[i].class].size * mix->items[i].weight;
-	}
-	rate = load * n_cards * REGION / (mean / total);
 	for (unsigned k = 0; k < arrivals; k++) {
 		bool counts = k >= arrivals / 10; /* the cards have filled by then */
 		unsigned class, card = 0;
@@ -495,26 +417,26 @@ static void run(const struct rule *rule, const struct mix *mix, unsigned n_cards
 		int place = -1;
 
 		now += twister_exponential(rate);
-		class = draw_class(mix, total);
-		hold = twister_log_normal(-0.5, 1);
+		class = workload_draw(mix);
+		hold = workload_hold();
 		while (s.n_departures > 0 && s.departures[0].at <= now) {
 			struct departure d = take_first_departure(&s);
 
 			occupy(&s, d.card, d.class, d.place, -1);
 		}
 		seen += counts;
-		seen_gb += counts ? types[class].size : 0;
+		seen_gb += counts ? workload_types[class].size : 0;
 		if (rule->weights == WEIGHTS_ASKED)
 			remember(&s, class);
 		if (!choose(&s, class, &card, &place))
 			continue;
 		occupy(&s, card, class, place, 1);
 		depart_later(&s, (struct departure){ now + hold, card, class, place });
-		policy_demand_add(&s.demand, types[class].size);
+		policy_demand_add(&s.demand, workload_types[class].size);
 		if (rule->weights == WEIGHTS_ACCEPTED)
 			remember(&s, class);
 		got += counts;
-		got_gb += counts ? types[class].size : 0;
+		got_gb += counts ? workload_types[class].size : 0;
 	}
 	printf("{\"rule\": \"%s\", \"cards\": %u, \"mix\": \"%s\", \"load\": %g, \"seed\": %u, \"claims\": %.5f, "
 	       "\"gb\": %.5f, \"choice_nsec\": %llu}\n",
@@ -588,13 +510,13 @@ int main(int argc, char **argv)
 			usage();
 	make_geometry();
 	for (size_t r = 0; r < ARRAY_SIZE(rules); r++)
-		for (size_t m = 0; m < ARRAY_SIZE(mixes); m++)
+		for (size_t m = 0; m < WORKLOAD_MIXES; m++)
 			for (unsigned c = 0; c < n_cards; c++)
 				for (unsigned l = 0; l < n_loads; l++)
 					for (unsigned s = 1; s <= seeds; s++)
 						if ((!only_rules || is_named(only_rules, rules[r].name)) &&
-						    (!only_mixes || is_named(only_mixes, mixes[m].name)))
-							run(&rules[r], &mixes[m], (unsigned)cards[c], loads[l],
+						    (!only_mixes || is_named(only_mixes, workload_mixes[m].name)))
+							run(&rules[r], &workload_mixes[m], (unsigned)cards[c], loads[l],
 							    arrivals, s);
 	return EXIT_SUCCESS;
 }

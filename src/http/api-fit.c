@@ -11,6 +11,8 @@
 
 static int take_count(struct fit_query *q, const char *name, const json_t *v, struct error *err)
 {
+	unsigned total = 0;
+
 	for (unsigned i = 0; i < q->n_profiles; i++)
 		if (profile_name_equal(q->names[i], name))
 			return error_set(err, E_BAD_REQUEST, "profiles: %.64s is named twice", name);
@@ -22,6 +24,10 @@ static int take_count(struct fit_query *q, const char *name, const json_t *v, st
 	if (str_copy(q->names[q->n_profiles], PROFILE_NAME_MAX, name) < 0)
 		return error_set(err, E_BAD_REQUEST, "profiles: %.64s: too long", name);
 	q->counts[q->n_profiles++] = (unsigned)json_integer_value(v);
+	for (unsigned i = 0; i < q->n_profiles; i++)
+		total += q->counts[i];
+	if (total > FIT_ITEMS_MAX)
+		return error_set(err, E_BAD_REQUEST, "profiles: more than %d vGPUs", FIT_ITEMS_MAX);
 	return 0;
 }
 

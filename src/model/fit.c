@@ -370,13 +370,14 @@ int fit_max(const struct fit_card *cards, unsigned n_cards, const unsigned count
 			break;
 		wanted[more]++;
 	}
-	if (r == 0) {
-		*ret_exact = result->answer == FIT_NO;
+	if (r == 0 || (r == -E2BIG && wanted[more] > counts[more])) {
+		*ret_exact = r == 0 && result->answer == FIT_NO;
+		r = 0;
 		if (wanted[more] == counts[more])
 			r = -ENOENT;
 		else
 			*ret_count = wanted[more] - 1 - counts[more];
 	}
 	free(result);
-	return r == -E2BIG ? -E2BIG : r;
+	return r;
 }
