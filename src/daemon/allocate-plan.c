@@ -17,6 +17,10 @@
  * decided: a card whose driver hangs must hold up nobody else. */
 #define LISTS_PATIENCE_USEC USEC_PER_SEC
 
+/* A claim is not refused by a doubtful answer before this time is over: other claims may go on and on
+ * being written, or hang. */
+#define DOUBT_PATIENCE_USEC (2 * USEC_PER_SEC)
+
 /* Why one card cannot take a claim, in the order in which they are looked at. */
 enum obstacle {
 	OBSTACLE_NONE,
@@ -277,6 +281,19 @@ void allocation_unhold(struct allocation *a)
 	node_changed(a->node);
 }
 
+/* At that time at the latest, everything that waits is planned once more. */
+static void plan_at(struct node *n, uint64_t usec)
+{
+	uint64_t armed;
+	int enabled = 0;
+
+	if (sd_event_source_get_enabled(n->plan_timer, &enabled) > 0 &&
+	    sd_event_source_get_time(n->plan_timer, &armed) >= 0 && armed <= usec)
+		return;
+	sd_event_source_set_time(n->plan_timer, usec);
+	sd_event_source_set_enabled(n->plan_timer, SD_EVENT_ONESHOT);
+}
+
 /* Lists that were asked for so recently that it is worth to wait; arms the timer for when it is not. */
 static bool lists_are_worth_waiting(struct allocation *a, const enum obstacle *obstacles)
 {
@@ -289,11 +306,35 @@ static bool lists_are_worth_waiting(struct allocation *a, const enum obstacle *o
 		if (obstacles[i] != OBSTACLE_LISTS_PENDING || !c->listing ||
 		    now >= c->listing_since_usec + LISTS_PATIENCE_USEC)
 			continue;
-		sd_event_source_set_time(n->plan_timer, c->listing_since_usec + LISTS_PATIENCE_USEC);
-		sd_event_source_set_enabled(n->plan_timer, SD_EVENT_ONESHOT);
+		plan_at(n, c->listing_since_usec + LISTS_PATIENCE_USEC);
 		return true;
 	}
 	return false;
+}
+
+/* Whether a newer answer has to come before the claim may be refused. Each write asks for one when it
+ * has ended. */
+static bool is_in_doubt(const struct allocation *a, const enum obstacle *obstacles)
+{
+	uint64_t limit = a->arrived_usec + DOUBT_PATIENCE_USEC;
+	struct node *n = a->node;
+	bool doubtful = false, written = false;
+
+	for (unsigned i = 0; i < n->n_cards; i++) {
+		const struct card *c = n->cards[i];
+		const struct profile *p = card_profile(c, a->request.profile);
+
+		if (obstacles[i] != OBSTACLE_NO_PLACEMENT || !p || !capacity_is_doubtful(n, c, p->type_id))
+			continue;
+		doubtful = true;
+		written |= c->writes > 0;
+	}
+	if (!doubtful || clock_now_usec() >= limit)
+		return false;
+	if (!written)
+		snapshot_request(n);
+	plan_at(n, limit);
+	return true;
 }
 
 static unsigned quarantined_vfs(const struct card *c)
@@ -403,8 +444,11 @@ int allocation_choose(struct allocation *a, char detail[static NODE_TEXT_MAX],
 	}
 	if (lists_are_worth_waiting(a, obstacles))
 		return -EAGAIN;
-	if (policy_choose(a->request.policy, candidates, count, &choice) < 0)
+	if (policy_choose(a->request.policy, candidates, count, &choice) < 0) {
+		if (is_in_doubt(a, obstacles))
+			return -EAGAIN;
 		return refuse(a, obstacles, detail, refusals, ret_n_refusals);
+	}
 	hold(a, cards[choice.card], profiles[choice.card], choice.span);
 	return 0;
 }

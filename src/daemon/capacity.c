@@ -102,6 +102,19 @@ int capacity_free_placements(const struct card *c, uint32_t type_id, const struc
 	return t ? (int)placement_count(placement_type_free(t, overlay)) : -1;
 }
 
+bool capacity_is_doubtful(const struct node *n, const struct card *c, uint32_t type_id)
+{
+	const struct placement_type *t = capacity_placement_type(c, type_id);
+	struct placement_set known = { 0 };
+
+	if (!t || !c->overlapped || node_is_before_570(n) || capacity_free_vfs(n, c) == 0)
+		return false;
+	for (unsigned i = 0; i < c->n_vfs; i++)
+		if (c->vfs[i].span.size > 0)
+			placement_set_add(&known, c->vfs[i].span);
+	return placement_type_clear_of(t, &known) != 0;
+}
+
 static bool vf_lists(const struct vf *v, unsigned index)
 {
 	return v->list_known && (v->list[index / 64] >> (index % 64) & 1);

@@ -22,6 +22,10 @@ const struct placement_type *capacity_placement_type(const struct card *c, uint3
 /* Free placements of a type, or -1 when they are not known (fallback). `overlay` of the same card. */
 int capacity_free_placements(const struct card *c, uint32_t type_id, const struct placement_set *overlay);
 
+/* NVML says that nothing is free, but it was asked while something was written, and by what berth knows
+ * a placement is: the driver puts a vGPU on its first fit before it is steered away from there. */
+bool capacity_is_doubtful(const struct node *n, const struct card *c, uint32_t type_id);
+
 /* vGPUs of the card's type c->types.items[index] that could be claimed now. */
 unsigned capacity_available(const struct node *n, const struct card *c, unsigned index,
 			    const struct placement_set *overlay);

@@ -112,6 +112,7 @@ struct card {
 
 	uint64_t write_seq; /* raised when a write starts and when it ends */
 	uint64_t asked_write_seq; /* write_seq when the query under way was sent */
+	bool overlapped; /* the answer in use came while something was written: it may show a vGPU on its way */
 	unsigned writes; /* under way */
 	unsigned changes; /* raised when a VF is seen to be configured otherwise than known */
 	unsigned asked_changes; /* when the query under way was sent */

@@ -243,10 +243,9 @@ static void suspect_drift(struct node *n, struct card *c, const char *text)
  * in the same way. */
 static void judge_drift(struct node *n, struct card *c)
 {
-	bool overlapped = c->writes > 0 || c->write_seq != c->asked_write_seq;
 	char text[NODE_TEXT_MAX] = "", address[PCI_ADDR_MAX];
 
-	if (overlapped || c->changes != c->asked_changes || n->driver_branch < 570)
+	if (c->overlapped || c->changes != c->asked_changes || n->driver_branch < 570)
 		return;
 	pci_addr_format(c->address, address);
 	if (!has_drift(c, text, sizeof text)) {
@@ -286,6 +285,7 @@ static void mark_counted_spans(struct node *n, struct card *c)
 
 static void apply_card(struct node *n, struct card *c, const struct nvml_card *answer)
 {
+	c->overlapped = c->writes > 0 || c->write_seq != c->asked_write_seq;
 	struct nvml_card *copy;
 
 	if (answer->name[0])

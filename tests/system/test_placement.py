@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import BIN
+from conftest import BIN, wait_for
 
 # An L40S in mixed-size mode: placement ids by size, in the driver's order.
 IDS = {48: [0], 24: [0, 24], 16: [0, 32], 12: [0, 12, 24, 36], 8: [0, 16, 24, 40],
@@ -115,6 +115,28 @@ def test_refused_steering_keeps_the_drivers_choice(sim, start_daemon):
     assert place_of(daemon.claim("b", profile(size)).json) == (card, wanted)
     assert daemon.metric("berth_placement_steer_failures_total") == 1
     check_map(daemon, sim)
+
+
+def test_a_vgpu_on_its_way_takes_no_second_placement(start_sim, start_daemon):
+    """The driver puts a vGPU on its first fit, then it is steered. A claim that is decided in between sees
+    both taken, and must not be refused for that."""
+    sim = start_sim("--nvml-latency", 0, "--cards", 1)
+    daemon = start_daemon(sim, {"gpu": {"placement_policy": "least_waste"}})
+    for i, size in enumerate((24, 3, 8)):
+        assert daemon.claim(f"c{i}", profile(size)).status == 201
+    assert free_ids(board(sim.card()), 4) == [32, 36]
+    assert least_waste([sim.card()], 4)[1] == 36
+    sim.ctl("set", "sysfs.write_latency_ms", 300)
+    first = daemon.connect()
+    first.request("PUT", "/claims/first", json.dumps({"profile": profile(4)}), {"Content-Type": "application/json"})
+    wait_for(lambda: 32 in [at for at, _ in spans(sim.card()).values()], "the vGPU on the driver's first fit")
+    second = daemon.claim("second", profile(4))
+    assert json.loads(first.getresponse().read())["placement"]["id"] == 36
+    first.close()
+    assert second.status == 201, second
+    assert second.json["placement"]["id"] == 32
+    check_map(daemon, sim)
+    assert daemon.claim("third", profile(4)).status == 409
 
 
 def test_claims_behind_a_refused_steering_are_planned_anew(sim, start_daemon):
@@ -369,7 +391,7 @@ def test_no_claim_is_refused_while_a_placement_is_free(sim, start_daemon, policy
                                                    sum(answer.json["placement"].values())))
     check_map(daemon, sim)
     assert {a["address"]: board(a) for a in sim.state()["cards"]} == taken
-    assert refused > 3
+    assert refused > 0
 
 
 def test_one_query_per_claim_can_be_asked_for(start_sim, start_daemon):
