@@ -85,18 +85,18 @@ class Tool:
 class Host:
     """berth-sim and berthd, both running."""
 
-    def __init__(self, build, root, cards, vfs, latency_ms, settings):
+    def __init__(self, build, root, cards, vfs, latency_ms, settings, environment=None):
         self.build = build
         self.root = root
         self.latency_ms = latency_ms
         self.sim = self.daemon = None
         try:
-            self._start(cards, vfs, settings)
+            self._start(cards, vfs, settings, environment)
         except BaseException:
             self.stop()
             raise
 
-    def _start(self, cards, vfs, settings):
+    def _start(self, cards, vfs, settings, environment):
         self.sim = subprocess.Popen(
             [self.build / "bin/berth-sim", "run", "--root", self.root, "--cards", str(cards),
              "--vfs", str(vfs), "--nvml-latency", str(self.latency_ms)],
@@ -109,7 +109,8 @@ class Host:
         config.write_text(yaml.safe_dump(self.settings))
         with open(self.root / "berthd.log", "wb") as log:
             self.daemon = subprocess.Popen([self.build / "bin/berthd", "--config", config],
-                                           stdout=log, stderr=log)
+                                           stdout=log, stderr=log,
+                                           env={**os.environ, **(environment or {})})
         wait_for(self._is_ready, "berthd to get ready")
         self.settle()
 
@@ -197,9 +198,9 @@ def work_folder(parent):
 
 
 @contextlib.contextmanager
-def running_host(options, cards=2, vfs=32, latency_ms=20, settings=None):
+def running_host(options, cards=2, vfs=32, latency_ms=20, settings=None, environment=None):
     with work_folder(options.work) as root:
-        host = Host(options.build, root, cards, vfs, latency_ms, settings or {})
+        host = Host(options.build, root, cards, vfs, latency_ms, settings or {}, environment)
         try:
             yield host
         finally:

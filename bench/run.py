@@ -14,14 +14,17 @@ import subprocess
 import sys
 import time
 
+import churn
 import claims
 import footprint
 import inventory
+import placement
+import report
 import resources
 from host import BenchError, terminate_on_signals
 
 MEASUREMENTS = {"claims": claims, "resources": resources, "inventory": inventory,
-                "footprint": footprint}
+                "footprint": footprint, "placement": placement, "churn": churn}
 
 
 # Of a reference that always does the same; above it the ratios say little.
@@ -37,6 +40,11 @@ def parse_arguments():
                         help="measure just this; may be repeated")
     parser.add_argument("--rounds", type=int, default=30, help="repetitions of each pair (30)")
     parser.add_argument("--idle-seconds", type=int, default=20, help="how long to watch it idle (20)")
+    parser.add_argument("--churn-arrivals", type=int, default=600,
+                        help="claims in one run of churn through the daemon (600)")
+    parser.add_argument("--churn-seeds", type=int, default=10, help="runs of each policy and mix (10)")
+    parser.add_argument("--churn-burst-claims", type=int, default=128,
+                        help="claims measured in bursts of each size, about (128)")
     parser.add_argument("--work", type=pathlib.Path, default="/tmp",
                         help="where the simulated hosts and databases lie (/tmp)")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
@@ -108,6 +116,7 @@ def main():
     options.out.write_text(json.dumps(
         {"machine": facts, "rounds": options.rounds, "checks": [c.as_json() for c in checks],
          "missed": missed, "not_measured": failed, "figures": results}, indent=1) + "\n")
+    report.write(options.out.with_suffix(".html"), json.loads(options.out.read_text()))
     print(f"{len(checks) - len(missed)} of {len(checks)} targets met"
           f"{', not measured: ' + ' '.join(failed) if failed else ''}; {options.out}")
     return 1 if failed or (options.strict and missed) else 0

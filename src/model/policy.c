@@ -135,23 +135,26 @@ static void add_class(struct costs *costs, const struct placement_class *c, uint
 	}
 }
 
-/* Free placements of a size over all candidates: the fewer there are, the more each is worth. */
-static unsigned count_free(const struct policy_card *cards, unsigned n, uint16_t size)
+/* Free placements of each size over all candidates: the fewer there are, the more each is worth. */
+struct supply {
+	unsigned free[PLACEMENT_UNITS_MAX + 1]; /* by size */
+};
+
+static void count_supply(const struct policy_card *cards, unsigned n, struct supply *ret)
 {
-	unsigned count = 0;
-
+	*ret = (struct supply){ 0 };
 	for (unsigned i = 0; i < n; i++) {
-		const struct placement_class *c = cards[i].type ? placement_view_find(cards[i].view, size) : NULL;
+		const struct placement_view *v = cards[i].type ? cards[i].view : NULL;
 
-		count += c ? placement_count(c->free) : 0;
+		for (unsigned k = 0; v && k < v->n; k++)
+			if (v->classes[k].size <= PLACEMENT_UNITS_MAX)
+				ret->free[v->classes[k].size] += placement_count(v->classes[k].free);
 	}
-	return MAX(count, 1U);
 }
 
-static void make_costs(enum policy policy, const struct policy_card *cards, unsigned n, unsigned at,
-		       struct costs *ret)
+/* `supply` is NULL for least_waste. */
+static void make_costs(const struct policy_card *card, const struct supply *supply, struct costs *ret)
 {
-	const struct policy_card *card = &cards[at];
 	const struct placement_view *v = card->view;
 	uint64_t weights = 0;
 
@@ -160,15 +163,11 @@ static void make_costs(enum policy policy, const struct policy_card *cards, unsi
 		weights += weight_of(card->mix, v->classes[i].size);
 	for (unsigned i = 0; i < v->n; i++) {
 		const struct placement_class *c = &v->classes[i];
-		uint64_t weight = weight_of(card->mix, c->size);
+		uint64_t cost = weight_of(card->mix, c->size) * c->size;
 
-		if (policy == POLICY_FORESIGHT)
-			add_class(ret, c,
-				  weight * SHARE_ONE / MAX(weights, (uint64_t)1) * c->size * SCARCITY_ONE /
-					  count_free(cards, n, c->size),
-				  true);
-		else
-			add_class(ret, c, weight * c->size, false);
+		if (supply && c->size <= PLACEMENT_UNITS_MAX)
+			cost = cost * SHARE_ONE / MAX(weights, (uint64_t)1) * SCARCITY_ONE / MAX(supply->free[c->size], 1U);
+		add_class(ret, c, cost, supply != NULL);
 	}
 }
 
@@ -234,9 +233,13 @@ static void consider_card(const struct policy_card *card, const struct costs *co
 static int choose_by_cost(enum policy policy, const struct policy_card *cards, unsigned n,
 			  struct policy_choice *ret)
 {
+	bool foresight = policy == POLICY_FORESIGHT;
 	struct candidate best = { 0 };
+	struct supply supply;
 	struct costs costs;
 
+	if (foresight)
+		count_supply(cards, n, &supply);
 	for (unsigned i = 0; i < n; i++) {
 		if (!is_usable(&cards[i]))
 			continue;
@@ -244,7 +247,7 @@ static int choose_by_cost(enum policy policy, const struct policy_card *cards, u
 			consider(&cards[i], (struct placement_span){ 0 }, 0, &best);
 			continue;
 		}
-		make_costs(policy, cards, n, i, &costs);
+		make_costs(&cards[i], foresight ? &supply : NULL, &costs);
 		consider_card(&cards[i], &costs, &best);
 	}
 	if (!best.card)
