@@ -277,6 +277,173 @@ static void a_mix_weighs_what_is_expected(void **state)
 	assert_int_equal(policy_loss(&b.view, NULL, (struct placement_span){ 0, 48 }), board_value(&b));
 }
 
+/* --- foresight ----------------------------------------------------------------------------------- */
+
+/* A card by its vGPUs. */
+struct rack {
+	unsigned n;
+	struct placement_span spans[32];
+	struct board board;
+};
+
+static unsigned vgpus_on(const struct rack *r, unsigned id, unsigned size)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < r->n; i++)
+		count += r->spans[i].id < id + size && id < r->spans[i].id + r->spans[i].size;
+	return count;
+}
+
+static void rack_refresh(struct rack *r)
+{
+	memset(r->board.taken, 0, sizeof r->board.taken);
+	for (unsigned i = 0; i < r->n; i++)
+		memset(r->board.taken + r->spans[i].id, 1, r->spans[i].size);
+	board_refresh(&r->board);
+	for (unsigned i = 0; i < r->n; i++)
+		placement_view_note(&r->board.view, r->spans[i]);
+}
+
+/* 2^16 for a free placement, a quarter of that for each vGPU on it, nothing above eight. */
+static uint64_t worth(const struct rack *r, unsigned id, unsigned size)
+{
+	unsigned count = vgpus_on(r, id, size);
+
+	return count > 8 ? 0 : UINT64_C(65536) >> 2 * count;
+}
+
+static uint64_t cost_by_definition(const struct rack *racks, unsigned n, unsigned card, const struct policy_mix *mix,
+				   struct placement_span span)
+{
+	uint64_t weights = 0, cost = 0;
+
+	for (unsigned i = 0; i < mix->n; i++)
+		weights += mix->items[i].weight;
+	for (size_t t = 0; t < ARRAY_SIZE(l40s); t++) {
+		uint64_t lost = 0, is_free = 0;
+
+		for (unsigned i = 0; i < l40s[t].n_ids; i++) {
+			unsigned id = l40s[t].ids[i];
+
+			if (id < span.id + span.size && span.id < id + l40s[t].size)
+				lost += worth(&racks[card], id, l40s[t].size);
+			for (unsigned c = 0; c < n; c++)
+				is_free += vgpus_on(&racks[c], id, l40s[t].size) == 0;
+		}
+		cost += lost * (mix->items[t].weight * (uint64_t)l40s[t].size * 65536 / weights * 1024 / MAX(is_free, UINT64_C(1)));
+	}
+	return cost;
+}
+
+static void foresight_is_what_its_definition_says(void **state)
+{
+	static struct rack racks[3];
+	struct policy_demand demand = { 0 };
+	struct policy_mix mix;
+	uint32_t seed = 5;
+	unsigned chosen = 0;
+
+	(void)state;
+	for (unsigned round = 0; round < 3000; round++) {
+		struct policy_card cards[3];
+		struct policy_choice choice, best = { 0 };
+		uint64_t best_cost = UINT64_MAX;
+		size_t type;
+		int r;
+
+		seed = seed * 1664525u + 1013904223u;
+		type = (seed >> 8) % ARRAY_SIZE(l40s);
+		for (unsigned c = 0; c < 3; c++) {
+			struct rack *rack = &racks[c];
+
+			if (rack->n > 0 && (seed >> (20 + c) & 1)) {
+				rack->n--;
+				rack->spans[(seed >> 4) % (rack->n + 1)] = rack->spans[rack->n];
+			}
+			rack_refresh(rack);
+			cards[c] = (struct policy_card){
+				.address = { .bus = (uint8_t)(c + 1) },
+				.type = &rack->board.types[type],
+				.free = rack->board.types[type].creatable,
+				.view = &rack->board.view,
+				.mix = &mix,
+			};
+		}
+		policy_demand_mix(&demand, cards[0].view, &mix);
+		for (unsigned c = 0; c < 3; c++)
+			for (unsigned i = 0; i < l40s[type].n_ids; i++) {
+				struct placement_span span = { l40s[type].ids[i], l40s[type].size };
+				uint64_t cost = cost_by_definition(racks, 3, c, &mix, span);
+
+				if (!(cards[c].free >> i & 1) || cost >= best_cost)
+					continue;
+				best_cost = cost;
+				best = (struct policy_choice){ c, span };
+			}
+		r = policy_choose(POLICY_FORESIGHT, cards, 3, &choice);
+		assert_int_equal(r, best_cost == UINT64_MAX ? -ENOENT : 0);
+		if (r < 0)
+			continue;
+		assert_int_equal(choice.card, best.card);
+		assert_int_equal(choice.span.id, best.span.id);
+		racks[best.card].spans[racks[best.card].n++] = best.span;
+		policy_demand_add(&demand, best.span.size);
+		chosen++;
+	}
+	assert_true(chosen > 800);
+}
+
+static void foresight_fills_up_what_is_broken_anyway(void **state)
+{
+	static struct rack racks[2];
+	struct policy_card cards[2];
+	struct policy_choice choice;
+
+	(void)state;
+	/* One vGPU stands between the first card and a 48Q, three on the second: the next 1Q goes there. */
+	racks[0].n = 1;
+	racks[0].spans[0] = (struct placement_span){ 0, 3 };
+	racks[1].n = 3;
+	for (unsigned i = 0; i < 3; i++)
+		racks[1].spans[i] = (struct placement_span){ (uint16_t)(i == 0 ? 0 : 12 * (i + 1)), 3 };
+	for (unsigned c = 0; c < 2; c++) {
+		rack_refresh(&racks[c]);
+		cards[c] = (struct policy_card){
+			.address = { .bus = (uint8_t)(c + 1) },
+			.type = &racks[c].board.types[7],
+			.free = racks[c].board.types[7].creatable,
+			.view = &racks[c].board.view,
+		};
+	}
+	assert_int_equal(policy_choose(POLICY_FORESIGHT, cards, 2, &choice), 0);
+	assert_int_equal(choice.card, 1);
+}
+
+static void demand_is_of_the_last_claims(void **state)
+{
+	struct policy_demand demand = { 0 };
+	struct board b = { 0 };
+	struct policy_mix mix;
+
+	(void)state;
+	board_refresh(&b);
+	policy_demand_add(&demand, 0); /* of unknown size */
+	policy_demand_mix(&demand, &b.view, &mix);
+	assert_int_equal(mix.n, ARRAY_SIZE(l40s));
+	for (unsigned i = 0; i < mix.n; i++)
+		assert_int_equal(mix.items[i].weight, 1);
+	policy_demand_add(&demand, 24);
+	policy_demand_mix(&demand, &b.view, &mix);
+	assert_int_equal(mix.items[0].weight, 1);
+	assert_int_equal(mix.items[1].weight, 101);
+	for (unsigned i = 0; i < POLICY_DEMAND_CLAIMS; i++)
+		policy_demand_add(&demand, 48);
+	policy_demand_mix(&demand, &b.view, &mix);
+	assert_int_equal(mix.items[0].weight, 101 * POLICY_DEMAND_CLAIMS);
+	assert_int_equal(mix.items[1].weight, POLICY_DEMAND_CLAIMS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -288,6 +455,9 @@ int main(void)
 		cmocka_unit_test(least_waste_is_what_its_definition_says),
 		cmocka_unit_test(least_waste_respects_quarantine_and_what_cannot_be_steered),
 		cmocka_unit_test(a_mix_weighs_what_is_expected),
+		cmocka_unit_test(foresight_is_what_its_definition_says),
+		cmocka_unit_test(foresight_fills_up_what_is_broken_anyway),
+		cmocka_unit_test(demand_is_of_the_last_claims),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
