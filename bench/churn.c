@@ -4,11 +4,11 @@
  * "CLIENTS CARDS MIX LOAD ARRIVALS SEED PREFIX" and prints one JSON line for each.
  *
  * Arrivals and departures come in the order of their own time, which does not pass by itself: each
- * is sent as soon as one of CLIENTS connections is idle; the departure of a vGPU whose claim is still
- * under way holds up what comes after it. With one client that is what bench-placement-churn does
- * over the model. What the first tenth of arrivals is given is not counted. A
- * refusal is wrong when some placement was free all the time from the request to the answer; who had
- * what in between is known once all claims that were under way then are answered.
+ * is sent as soon as one of CLIENTS connections is idle; the departure of a vGPU whose claim is
+ * still under way holds up what comes after it. With one client that is what bench-placement-churn
+ * does over the model. What the first tenth of arrivals is given is not counted. A refusal is wrong
+ * when some placement was free all the time from the request to the answer; who had what in between
+ * is known once all claims that were under way then are answered.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -55,12 +55,14 @@ struct run {
 	struct item *items;
 	unsigned n_leaving; /* heap of items by leaves_at */
 	unsigned *leaving;
-	unsigned n_live; /* items that may have had a placement while an unjudged refusal was under way */
+	unsigned n_live; /* items that may have had a placement while an unjudged refusal was under
+			    way */
 	unsigned *live;
 	unsigned n_refusals, judged;
 	unsigned *refusals;
 	unsigned accepted, wrong, late_releases, failed;
-	unsigned long long turns, busy_turns; /* of the loop; the connections in use, summed over them */
+	unsigned long long turns,
+		busy_turns; /* of the loop; the connections in use, summed over them */
 	unsigned long long asked_gb, served_gb;
 	uint64_t *latencies;
 	unsigned n_latencies;
@@ -85,7 +87,8 @@ static void *allocate(unsigned n, size_t size)
 	return p;
 }
 
-/* --- Order of departures ------------------------------------------------------------------------ */
+/* --- Order of departures ------------------------------------------------------------------------
+ */
 
 static bool leaves_before(const struct run *r, unsigned a, unsigned b)
 {
@@ -125,9 +128,11 @@ static unsigned pop_leaving(struct run *r)
 	return first;
 }
 
-/* --- Judging refusals ---------------------------------------------------------------------------- */
+/* --- Judging refusals ----------------------------------------------------------------------------
+ */
 
-static bool was_taken(const struct run *r, const struct item *refused, unsigned card, struct placement_span span)
+static bool was_taken(const struct run *r, const struct item *refused, unsigned card,
+		      struct placement_span span)
 {
 	unsigned vfs = 0;
 
@@ -150,12 +155,14 @@ static bool is_wrong(const struct run *r, const struct item *refused)
 
 	for (unsigned c = 0; c < r->n_cards; c++)
 		for (unsigned i = 0; i < t->n_ids; i++)
-			if (!was_taken(r, refused, c, (struct placement_span){ t->ids[i], t->size }))
+			if (!was_taken(r, refused, c,
+				       (struct placement_span){ t->ids[i], t->size }))
 				return true;
 	return false;
 }
 
-/* Those that nobody's unanswered claim can excuse any more; then what only they needed is forgotten. */
+/* Those that nobody's unanswered claim can excuse any more; then what only they needed is
+ * forgotten. */
 static void judge(struct run *r)
 {
 	uint64_t oldest = UINT64_MAX;
@@ -175,14 +182,16 @@ static void judge(struct run *r)
 	for (unsigned i = r->judged; i < r->n_refusals; i++)
 		oldest = MIN(oldest, r->items[r->refusals[i]].sent_usec);
 	for (unsigned i = r->answered_below; i < r->n_items; i++)
-		oldest = MIN(oldest, r->items[i].answered_usec ? UINT64_MAX : r->items[i].sent_usec);
+		oldest = MIN(oldest,
+			     r->items[i].answered_usec ? UINT64_MAX : r->items[i].sent_usec);
 	for (unsigned i = 0; i < r->n_live; i++)
 		if (!r->items[r->live[i]].freed_usec || r->items[r->live[i]].freed_usec > oldest)
 			r->live[kept++] = r->live[i];
 	r->n_live = kept;
 }
 
-/* --- Requests ------------------------------------------------------------------------------------- */
+/* --- Requests
+ * ------------------------------------------------------------------------------------- */
 
 static void ask(struct run *r, struct client *c, unsigned item)
 {
@@ -191,7 +200,8 @@ static void ask(struct run *r, struct client *c, unsigned item)
 	int e;
 
 	if (it->state == STATE_ASKED)
-		snprintf(body, sizeof body, "{\"profile\": \"L40S-%uQ\"}", workload_types[it->class].size);
+		snprintf(body, sizeof body, "{\"profile\": \"L40S-%uQ\"}",
+			 workload_types[it->class].size);
 	snprintf(request, sizeof request,
 		 "%s /claims/%s-%u HTTP/1.1\r\nHost: berth\r\nContent-Type: application/json\r\n"
 		 "Content-Length: %zu\r\n\r\n%s",
@@ -276,7 +286,8 @@ static void answered(struct run *r, struct client *c, int status)
 		r->failed++;
 }
 
-/* --- A run ------------------------------------------------------------------------------------------ */
+/* --- A run
+ * ------------------------------------------------------------------------------------------ */
 
 static void arrive(struct run *r, struct client *c)
 {
@@ -306,7 +317,8 @@ static bool proceed(struct run *r, struct client *c)
 		unsigned item;
 
 		/* At the end everything leaves. */
-		if (r->n_leaving == 0 || (more && r->items[r->leaving[0]].leaves_at > r->next_arrival))
+		if (r->n_leaving == 0 ||
+		    (more && r->items[r->leaving[0]].leaves_at > r->next_arrival))
 			break;
 		if (r->items[r->leaving[0]].state == STATE_ASKED)
 			return false;
@@ -367,13 +379,15 @@ static uint64_t percentile(const struct run *r, unsigned p)
 static void print(struct run *r, uint64_t usec)
 {
 	qsort(r->latencies, r->n_latencies, sizeof *r->latencies, by_value);
-	printf("{\"arrivals\": %u, \"accepted\": %u, \"refused\": %u, \"refused_while_free\": %u, \"failed\": %u, "
+	printf("{\"arrivals\": %u, \"accepted\": %u, \"refused\": %u, \"refused_while_free\": %u, "
+	       "\"failed\": %u, "
 	       "\"late_releases\": %u, \"mean_busy\": %.1f, "
-	       "\"asked_gb\": %llu, \"served_gb\": %llu, \"usec\": %" PRIu64 ", \"claim_median_usec\": %" PRIu64
-	       ", \"claim_p99_usec\": %" PRIu64 ", \"claim_max_usec\": %" PRIu64 "}\n",
+	       "\"asked_gb\": %llu, \"served_gb\": %llu, \"usec\": %" PRIu64
+	       ", \"claim_median_usec\": %" PRIu64 ", \"claim_p99_usec\": %" PRIu64
+	       ", \"claim_max_usec\": %" PRIu64 "}\n",
 	       r->arrivals, r->accepted, r->n_refusals, r->wrong, r->failed, r->late_releases,
-	       r->turns ? (double)r->busy_turns / (double)r->turns : 0, r->asked_gb, r->served_gb, usec,
-	       percentile(r, 50), percentile(r, 99), percentile(r, 100));
+	       r->turns ? (double)r->busy_turns / (double)r->turns : 0, r->asked_gb, r->served_gb,
+	       usec, percentile(r, 50), percentile(r, 99), percentile(r, 100));
 	fflush(stdout);
 }
 
@@ -421,9 +435,10 @@ int main(int argc, char **argv)
 		unsigned seed;
 		double load;
 
-		if (sscanf(line, "%u %u %31s %lf %u %u %31s", &r.n_clients, &r.n_cards, mix, &load, &r.arrivals,
-			   &seed, prefix) != 7 ||
-		    r.n_clients < 1 || r.n_clients > CLIENTS_MAX || !(r.mix = workload_find_mix(mix)))
+		if (sscanf(line, "%u %u %31s %lf %u %u %31s", &r.n_clients, &r.n_cards, mix, &load,
+			   &r.arrivals, &seed, prefix) != 7 ||
+		    r.n_clients < 1 || r.n_clients > CLIENTS_MAX ||
+		    !(r.mix = workload_find_mix(mix)))
 			fail(line, -EINVAL);
 		twister_seed(seed);
 		r.rate = workload_rate(r.mix, r.n_cards, load);

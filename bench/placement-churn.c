@@ -3,9 +3,9 @@
  * bench-placement-churn: how much of a demand each placement rule serves, over the model alone.
  *
  * Claims of a mix of profiles come at random (Poisson) and stay for a random time (log-normal) on
- * cards like an L40S in mixed-size mode; a claim that finds no placement is lost. The random numbers
- * are those of CPython's random module, so a seed means the same arrivals for every rule and also
- * for other programs that draw in that order. The product's policies are asked themselves
+ * cards like an L40S in mixed-size mode; a claim that finds no placement is lost. The random
+ * numbers are those of CPython's random module, so a seed means the same arrivals for every rule
+ * and also for other programs that draw in that order. The product's policies are asked themselves
  * (policy_choose()); the rules that were tried beside them live here. Prints one JSON line a run.
  */
 #include <errno.h>
@@ -61,7 +61,11 @@ static const struct rule rules[] = {
 	{ .name = "squared", .kind = RULE_TRIED, .power = 2 },
 	{ .name = "mix", .kind = RULE_TRIED, .power = 1, .weights = WEIGHTS_MIX },
 	{ .name = "scarce", .kind = RULE_TRIED, .power = 1, .scarce = true },
-	{ .name = "mix-scarce", .kind = RULE_TRIED, .power = 1, .weights = WEIGHTS_MIX, .scarce = true },
+	{ .name = "mix-scarce",
+	  .kind = RULE_TRIED,
+	  .power = 1,
+	  .weights = WEIGHTS_MIX,
+	  .scarce = true },
 	{ .name = "look-ahead", .kind = RULE_TRIED, .power = 1, .look_ahead = true },
 	{ .name = "f.02", .kind = RULE_TRIED, .power = 1, .foresight = .02 },
 	{ .name = "f.10", .kind = RULE_TRIED, .power = 1, .foresight = .10 },
@@ -70,21 +74,49 @@ static const struct rule rules[] = {
 	{ .name = "f.80", .kind = RULE_TRIED, .power = 1, .foresight = .80 },
 	{ .name = "f.25-squared", .kind = RULE_TRIED, .power = 2, .foresight = .25 },
 	{ .name = "f.25-scarce", .kind = RULE_TRIED, .power = 1, .foresight = .25, .scarce = true },
-	{ .name = "f.25-mix", .kind = RULE_TRIED, .power = 1, .foresight = .25, .weights = WEIGHTS_MIX },
-	{ .name = "f.25-mix-scarce", .kind = RULE_TRIED, .power = 1, .foresight = .25, .weights = WEIGHTS_MIX,
+	{ .name = "f.25-mix",
+	  .kind = RULE_TRIED,
+	  .power = 1,
+	  .foresight = .25,
+	  .weights = WEIGHTS_MIX },
+	{ .name = "f.25-mix-scarce",
+	  .kind = RULE_TRIED,
+	  .power = 1,
+	  .foresight = .25,
+	  .weights = WEIGHTS_MIX,
 	  .scarce = true },
-	{ .name = "f.25-asked128-scarce", .kind = RULE_TRIED, .power = 1, .foresight = .25, .weights = WEIGHTS_ASKED,
-	  .window = 128, .scarce = true },
-	{ .name = "f.25-served32-scarce", .kind = RULE_TRIED, .power = 1, .foresight = .25,
-	  .weights = WEIGHTS_ACCEPTED, .window = 32, .scarce = true },
-	{ .name = "f.25-served512-scarce", .kind = RULE_TRIED, .power = 1, .foresight = .25,
-	  .weights = WEIGHTS_ACCEPTED, .window = 512, .scarce = true },
-	{ .name = "f.25-present-scarce", .kind = RULE_TRIED, .power = 1, .foresight = .25,
-	  .weights = WEIGHTS_PRESENT, .scarce = true },
+	{ .name = "f.25-asked128-scarce",
+	  .kind = RULE_TRIED,
+	  .power = 1,
+	  .foresight = .25,
+	  .weights = WEIGHTS_ASKED,
+	  .window = 128,
+	  .scarce = true },
+	{ .name = "f.25-served32-scarce",
+	  .kind = RULE_TRIED,
+	  .power = 1,
+	  .foresight = .25,
+	  .weights = WEIGHTS_ACCEPTED,
+	  .window = 32,
+	  .scarce = true },
+	{ .name = "f.25-served512-scarce",
+	  .kind = RULE_TRIED,
+	  .power = 1,
+	  .foresight = .25,
+	  .weights = WEIGHTS_ACCEPTED,
+	  .window = 512,
+	  .scarce = true },
+	{ .name = "f.25-present-scarce",
+	  .kind = RULE_TRIED,
+	  .power = 1,
+	  .foresight = .25,
+	  .weights = WEIGHTS_PRESENT,
+	  .scarce = true },
 	{ .name = "bound", .kind = RULE_BOUND }, /* no geometry at all: what no rule can pass */
 };
 
-/* --- Geometry ---------------------------------------------------------------------------------- */
+/* --- Geometry ----------------------------------------------------------------------------------
+ */
 
 struct place {
 	unsigned class;
@@ -102,7 +134,8 @@ static void make_geometry(void)
 	for (unsigned c = 0; c < WORKLOAD_CLASSES; c++) {
 		first_place[c] = n_places;
 		for (unsigned i = 0; i < workload_types[c].n_ids; i++)
-			places[n_places++] = (struct place){ .class = c, .id = workload_types[c].ids[i] };
+			places[n_places++] = (struct place){ .class = c,
+							     .id = workload_types[c].ids[i] };
 	}
 	for (unsigned a = 0; a < n_places; a++)
 		for (unsigned b = 0; b < n_places; b++)
@@ -111,7 +144,8 @@ static void make_geometry(void)
 				places[a].touched[places[a].n_touched++] = (uint8_t)b;
 }
 
-/* --- State --------------------------------------------------------------------------------------- */
+/* --- State ---------------------------------------------------------------------------------------
+ */
 
 struct card {
 	unsigned used, vgpus;
@@ -185,7 +219,8 @@ static struct departure take_first_departure(struct churn *s)
 	unsigned i = 0, child;
 
 	while ((child = 2 * i + 1) < s->n_departures) {
-		if (child + 1 < s->n_departures && s->departures[child + 1].at < s->departures[child].at)
+		if (child + 1 < s->n_departures &&
+		    s->departures[child + 1].at < s->departures[child].at)
 			child++;
 		if (s->departures[child].at >= last.at)
 			break;
@@ -201,7 +236,8 @@ static bool is_usable(const struct churn *s, unsigned card, unsigned class)
 	return s->cards[card].vgpus < CARD_VFS && s->cards[card].n_free[class] > 0;
 }
 
-/* --- Rules --------------------------------------------------------------------------------------- */
+/* --- Rules ---------------------------------------------------------------------------------------
+ */
 
 static uint64_t now_nsec(void)
 {
@@ -242,18 +278,21 @@ static bool choose_by_product(struct churn *s, unsigned class, unsigned *ret_car
 	if (r < 0)
 		return false;
 	*ret_card = cards[choice.card];
-	*ret_place = (int)first_place[class] + placement_type_find(&workload_types[class], choice.span.id);
+	*ret_place = (int)first_place[class] +
+		     placement_type_find(&workload_types[class], choice.span.id);
 	return true;
 }
 
-static bool choose_by_bound(const struct churn *s, unsigned class, unsigned *ret_card, int *ret_place)
+static bool choose_by_bound(const struct churn *s, unsigned class, unsigned *ret_card,
+			    int *ret_place)
 {
 	bool found = false;
 
 	for (unsigned c = 0; c < s->n_cards; c++) {
 		const struct card *card = &s->cards[c];
 
-		if (card->vgpus == CARD_VFS || WORKLOAD_REGION - card->used < workload_types[class].size ||
+		if (card->vgpus == CARD_VFS ||
+		    WORKLOAD_REGION - card->used < workload_types[class].size ||
 		    (found && card->used < s->cards[*ret_card].used))
 			continue;
 		*ret_card = c;
@@ -278,7 +317,8 @@ static void weigh(const struct churn *s, double weights[static WORKLOAD_CLASSES]
 	for (unsigned c = 0; c < WORKLOAD_CLASSES; c++)
 		total += shares[c];
 	for (unsigned c = 0; c < WORKLOAD_CLASSES; c++) {
-		weights[c] = r->weights == WEIGHTS_MIX ? shares[c] : shares[c] + total / 10 / WORKLOAD_CLASSES;
+		weights[c] = r->weights == WEIGHTS_MIX ? shares[c]
+						       : shares[c] + total / 10 / WORKLOAD_CLASSES;
 		if (r->weights == WEIGHTS_ALIKE || total <= 0)
 			weights[c] = 1;
 		weights[c] *= pow(workload_types[c].size, r->power);
@@ -287,7 +327,8 @@ static void weigh(const struct churn *s, double weights[static WORKLOAD_CLASSES]
 	}
 }
 
-static double cost_of(const struct churn *s, unsigned card, unsigned place, const double weights[static WORKLOAD_CLASSES],
+static double cost_of(const struct churn *s, unsigned card, unsigned place,
+		      const double weights[static WORKLOAD_CLASSES],
 		      const double chances[static CARD_VFS])
 {
 	double cost = 0;
@@ -296,19 +337,21 @@ static double cost_of(const struct churn *s, unsigned card, unsigned place, cons
 		unsigned q = places[place].touched[i], class = places[q].class;
 
 		cost += weights[class] *
-			chances[s->cards[card].view.classes[class].in_the_way[q - first_place[class]]];
+			chances[s->cards[card].view.classes[class].in_the_way[q -
+									      first_place[class]]];
 	}
 	return cost;
 }
 
 /* What the cheapest next claim of each size would cost on this card, each size alike. */
-static double cost_of_next(struct churn *s, unsigned card, unsigned place, const double weights[static WORKLOAD_CLASSES],
+static double cost_of_next(struct churn *s, unsigned card, unsigned place,
+			   const double weights[static WORKLOAD_CLASSES],
 			   const double chances[static CARD_VFS])
 {
 	double sum = 0;
 
 	change(s, card, place, 1);
-	for (unsigned class = 0; class < WORKLOAD_CLASSES; class++) {
+	for (unsigned class = 0; class < WORKLOAD_CLASSES; class ++) {
 		double best = 0;
 		bool found = false;
 
@@ -330,7 +373,9 @@ static double cost_of_next(struct churn *s, unsigned card, unsigned place, const
 
 static double tie_of(const struct rule *r, const struct card *c)
 {
-	return r->tie == TIE_FULLER ? -(double)c->used : r->tie == TIE_EMPTIER ? (double)c->used : 0;
+	return r->tie == TIE_FULLER    ? -(double)c->used
+	       : r->tie == TIE_EMPTIER ? (double)c->used
+				       : 0;
 }
 
 static bool choose_by_cost(struct churn *s, unsigned class, unsigned *ret_card, int *ret_place)
@@ -342,7 +387,8 @@ static bool choose_by_cost(struct churn *s, unsigned class, unsigned *ret_card, 
 	for (unsigned k = 0; k <= CARD_VFS; k++)
 		chances[k] = k == 0 ? 1 : pow(s->rule->foresight, k);
 	for (unsigned c = 0; c < s->n_cards; c++) {
-		for (unsigned i = 0; is_usable(s, c, class) && i < workload_types[class].n_ids; i++) {
+		for (unsigned i = 0; is_usable(s, c, class) && i < workload_types[class].n_ids;
+		     i++) {
 			unsigned place = first_place[class] + i;
 			double cost;
 
@@ -351,9 +397,10 @@ static bool choose_by_cost(struct churn *s, unsigned class, unsigned *ret_card, 
 			cost = cost_of(s, c, place, weights, chances);
 			if (s->rule->look_ahead)
 				cost += cost_of_next(s, c, place, weights, chances);
-			if (found && (cost > best + 1e-9 ||
-				      (cost > best - 1e-9 && tie_of(s->rule, &s->cards[c]) >=
-								     tie_of(s->rule, &s->cards[*ret_card]))))
+			if (found &&
+			    (cost > best + 1e-9 ||
+			     (cost > best - 1e-9 && tie_of(s->rule, &s->cards[c]) >=
+							    tie_of(s->rule, &s->cards[*ret_card]))))
 				continue;
 			found = true;
 			best = cost;
@@ -377,14 +424,16 @@ static bool choose(struct churn *s, unsigned class, unsigned *ret_card, int *ret
 	return false;
 }
 
-/* --- Runs ---------------------------------------------------------------------------------------- */
+/* --- Runs ----------------------------------------------------------------------------------------
+ */
 
 static void remember(struct churn *s, unsigned class)
 {
 	s->seen[s->n_seen++ % DEMAND_MAX] = class;
 }
 
-static void start(struct churn *s, const struct rule *rule, const struct workload_mix *mix, unsigned n_cards)
+static void start(struct churn *s, const struct rule *rule, const struct workload_mix *mix,
+		  unsigned n_cards)
 {
 	static const struct placement_set none;
 
@@ -401,8 +450,8 @@ static void start(struct churn *s, const struct rule *rule, const struct workloa
 	}
 }
 
-static void run(const struct rule *rule, const struct workload_mix *mix, unsigned n_cards, double load, unsigned arrivals,
-		unsigned seed)
+static void run(const struct rule *rule, const struct workload_mix *mix, unsigned n_cards,
+		double load, unsigned arrivals, unsigned seed)
 {
 	static struct churn s;
 	unsigned seen = 0, got = 0, seen_gb = 0, got_gb = 0;
@@ -438,10 +487,11 @@ static void run(const struct rule *rule, const struct workload_mix *mix, unsigne
 		got += counts;
 		got_gb += counts ? workload_types[class].size : 0;
 	}
-	printf("{\"rule\": \"%s\", \"cards\": %u, \"mix\": \"%s\", \"load\": %g, \"seed\": %u, \"claims\": %.5f, "
+	printf("{\"rule\": \"%s\", \"cards\": %u, \"mix\": \"%s\", \"load\": %g, \"seed\": %u, "
+	       "\"claims\": %.5f, "
 	       "\"gb\": %.5f, \"choice_nsec\": %llu}\n",
-	       rule->name, n_cards, mix->name, load, seed, (double)got / seen, (double)got_gb / seen_gb,
-	       s.choices ? s.choice_nsec / s.choices : 0);
+	       rule->name, n_cards, mix->name, load, seed, (double)got / seen,
+	       (double)got_gb / seen_gb, s.choices ? s.choice_nsec / s.choices : 0);
 }
 
 /* "1,2,8" */
@@ -450,7 +500,8 @@ static unsigned parse_numbers(char *text, double numbers[static LIST_MAX])
 	char *rest = NULL;
 	unsigned n = 0;
 
-	for (char *t = strtok_r(text, ",", &rest); t && n < LIST_MAX; t = strtok_r(NULL, ",", &rest))
+	for (char *t = strtok_r(text, ",", &rest); t && n < LIST_MAX;
+	     t = strtok_r(NULL, ",", &rest))
 		numbers[n++] = strtod(t, NULL);
 	return n;
 }
@@ -467,7 +518,8 @@ static bool is_named(const char *list, const char *name)
 
 static void usage(void)
 {
-	fputs("Usage: bench-placement-churn [--cards 1,2] [--loads 0.8] [--mixes small,broad] [--rules A,B]\n"
+	fputs("Usage: bench-placement-churn [--cards 1,2] [--loads 0.8] [--mixes small,broad] "
+	      "[--rules A,B]\n"
 	      "           [--seeds 10] [--arrivals 6000]\nRules:",
 	      stderr);
 	for (size_t i = 0; i < ARRAY_SIZE(rules); i++)
@@ -479,9 +531,12 @@ static void usage(void)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "cards", required_argument, NULL, 'c' }, { "loads", required_argument, NULL, 'l' },
-		{ "mixes", required_argument, NULL, 'm' }, { "rules", required_argument, NULL, 'r' },
-		{ "seeds", required_argument, NULL, 's' }, { "arrivals", required_argument, NULL, 'a' },
+		{ "cards", required_argument, NULL, 'c' },
+		{ "loads", required_argument, NULL, 'l' },
+		{ "mixes", required_argument, NULL, 'm' },
+		{ "rules", required_argument, NULL, 'r' },
+		{ "seeds", required_argument, NULL, 's' },
+		{ "arrivals", required_argument, NULL, 'a' },
 		{ 0 },
 	};
 	unsigned seeds = 10, arrivals = 6000, n_cards = 1, n_loads = 1;
@@ -514,9 +569,12 @@ int main(int argc, char **argv)
 			for (unsigned c = 0; c < n_cards; c++)
 				for (unsigned l = 0; l < n_loads; l++)
 					for (unsigned s = 1; s <= seeds; s++)
-						if ((!only_rules || is_named(only_rules, rules[r].name)) &&
-						    (!only_mixes || is_named(only_mixes, workload_mixes[m].name)))
-							run(&rules[r], &workload_mixes[m], (unsigned)cards[c], loads[l],
-							    arrivals, s);
+						if ((!only_rules ||
+						     is_named(only_rules, rules[r].name)) &&
+						    (!only_mixes ||
+						     is_named(only_mixes, workload_mixes[m].name)))
+							run(&rules[r], &workload_mixes[m],
+							    (unsigned)cards[c], loads[l], arrivals,
+							    s);
 	return EXIT_SUCCESS;
 }

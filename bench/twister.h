@@ -8,6 +8,6 @@
 #include <stdint.h>
 
 void twister_seed(uint32_t seed);
-double twister_random(void);		      /* [0, 1), 53 bits */
-double twister_exponential(double rate);      /* random.expovariate() */
+double twister_random(void);				  /* [0, 1), 53 bits */
+double twister_exponential(double rate);		  /* random.expovariate() */
 double twister_log_normal(double mean, double deviation); /* random.lognormvariate() */

@@ -9,7 +9,8 @@ static const struct {
 	uint16_t size;
 	unsigned maximum; /* in equal-size mode; it shapes the mixed ids */
 } profiles[WORKLOAD_CLASSES] = {
-	{ 48, 1 }, { 24, 2 }, { 16, 3 }, { 12, 4 }, { 8, 6 }, { 6, 8 }, { 4, 12 }, { 3, 16 }, { 2, 24 }, { 1, 32 },
+	{ 48, 1 }, { 24, 2 }, { 16, 3 }, { 12, 4 }, { 8, 6 },
+	{ 6, 8 },  { 4, 12 }, { 3, 16 }, { 2, 24 }, { 1, 32 },
 };
 
 const struct workload_mix workload_mixes[WORKLOAD_MIXES] = {
@@ -29,7 +30,8 @@ static void add_id(struct placement_type *t, unsigned id)
 	t->ids[t->n_ids++] = (uint16_t)id;
 }
 
-/* The driver's generator of mixed-size placements: halves of halves, on the side that is left over. */
+/* The driver's generator of mixed-size placements: halves of halves, on the side that is left over.
+ */
 static void split(unsigned class, unsigned low, unsigned high, unsigned parts, bool left)
 {
 	unsigned maximum = profiles[class].maximum, half = 1, middle = (low + high) / 2;
@@ -57,7 +59,8 @@ static void split(unsigned class, unsigned low, unsigned high, unsigned parts, b
 void workload_make(void)
 {
 	for (unsigned c = 0; c < WORKLOAD_CLASSES; c++) {
-		workload_types[c] = (struct placement_type){ .type_id = c + 1, .size = profiles[c].size };
+		workload_types[c] = (struct placement_type){ .type_id = c + 1,
+							     .size = profiles[c].size };
 		split(c, 0, WORKLOAD_REGION, 1, true);
 		workload_types[c].creatable = (UINT64_C(1) << workload_types[c].n_ids) - 1;
 	}

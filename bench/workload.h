@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The demand that placement is measured with: mixes of profiles, arrivals, how long a vGPU stays, and
- * the placements of an L40S in mixed-size mode. Everything random comes from twister.h, in the order
- * rate, class, hold of each arrival.
+ * The demand that placement is measured with: mixes of profiles, arrivals, how long a vGPU stays,
+ * and the placements of an L40S in mixed-size mode. Everything random comes from twister.h, in the
+ * order rate, class, hold of each arrival.
  */
 #pragma once
 
@@ -21,9 +21,10 @@ struct workload_mix {
 };
 
 extern const struct workload_mix workload_mixes[WORKLOAD_MIXES];
-extern struct placement_type workload_types[WORKLOAD_CLASSES]; /* largest first; all placements creatable */
+extern struct placement_type
+	workload_types[WORKLOAD_CLASSES]; /* largest first; all placements creatable */
 
-void workload_make(void); /* fills in workload_types */
+void workload_make(void);					/* fills in workload_types */
 const struct workload_mix *workload_find_mix(const char *name); /* or NULL */
 
 /* Arrivals in one mean-like unit of time, so that `load` of the cards' memory is asked for. */

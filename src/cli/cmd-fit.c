@@ -36,7 +36,7 @@ static int print_plan(struct buf *out, const json_t *plan)
 	size_t i;
 
 	table_init(&t, heads, ARRAY_SIZE(heads));
-	json_array_foreach (plan, i, step) {
+	json_array_foreach(plan, i, step) {
 		const json_t *placement = json_object_get(step, "placement");
 
 		table_add(&t, cli_field(step, "profile", text, sizeof text));
@@ -55,7 +55,8 @@ static void print_max(struct buf *out, const json_t *max)
 		return;
 	buf_printf(out, "%s%lld more of %s would fit beside that\n",
 		   json_is_true(json_object_get(max, "exact")) ? "" : "at least ",
-		   (long long)cli_field_int(max, "more", 0), cli_field(max, "profile", text, sizeof text));
+		   (long long)cli_field_int(max, "more", 0),
+		   cli_field(max, "profile", text, sizeof text));
 }
 
 static int print_answer(const json_t *json, bool *ret_fits)
@@ -66,7 +67,7 @@ static int print_answer(const json_t *json, bool *ret_fits)
 	const char *name;
 
 	*ret_fits = json_is_true(fits);
-	buf_add_str(&out, json_is_true(fits)    ? "fits\n"
+	buf_add_str(&out, json_is_true(fits)	? "fits\n"
 			  : json_is_false(fits) ? "does not fit\n"
 						: "not decided within the time limit\n");
 	if (json_is_true(fits)) {
@@ -75,12 +76,15 @@ static int print_answer(const json_t *json, bool *ret_fits)
 			return cli_error(EXIT_STATUS_ERROR, "out of memory");
 	} else {
 		buf_add_str(&out, "together there is room for at least:\n");
-		json_object_foreach ((json_t *)lower, name, count)
-			buf_printf(&out, "  %lld x %s\n", (long long)json_integer_value(count), name);
+		json_object_foreach((json_t *)lower, name, count)
+			buf_printf(&out, "  %lld x %s\n", (long long)json_integer_value(count),
+				   name);
 	}
 	print_max(&out, json_object_get(json, "max"));
 	if (json_array_size(json_object_get(json, "ignored")) > 0)
-		buf_add_str(&out, "cards whose placements are not known were left out (see berth gpus)\n");
+		buf_add_str(
+			&out,
+			"cards whose placements are not known were left out (see berth gpus)\n");
 	if (buf_finish(&out) < 0)
 		return cli_error(EXIT_STATUS_ERROR, "out of memory");
 	return cli_print(out.data);

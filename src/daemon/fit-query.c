@@ -37,11 +37,12 @@ static void run(void *userdata)
 	int k;
 
 	job->deadline_usec = clock_now_usec() + FIT_QUERY_LIMIT_USEC;
-	r->code = fit_search(job->cards, r->n_cards, q->counts, q->n_profiles, time_is_up, job, &r->fit);
+	r->code = fit_search(job->cards, r->n_cards, q->counts, q->n_profiles, time_is_up, job,
+			     &r->fit);
 	if (r->code < 0 || q->max_of < 0)
 		return;
-	k = fit_max(job->cards, r->n_cards, q->counts, q->n_profiles, (unsigned)q->max_of, time_is_up, job, &r->max,
-		    &r->max_exact);
+	k = fit_max(job->cards, r->n_cards, q->counts, q->n_profiles, (unsigned)q->max_of,
+		    time_is_up, job, &r->max, &r->max_exact);
 	r->has_max = k == 0;
 }
 
@@ -80,7 +81,8 @@ static bool copy_card(const struct node *n, const struct card *c, struct fit_job
 	f->free_vfs = c->cordoned || c->stuck ? 0 : capacity_free_vfs(n, c);
 	fit_card_set_view(f, &view);
 	for (unsigned p = 0; p < job->query.n_profiles; p++) {
-		const struct profile *profile = profile_list_find_name(&c->types, job->query.names[p]);
+		const struct profile *profile = profile_list_find_name(&c->types,
+								       job->query.names[p]);
 
 		f->sizes[p] = profile ? cards_type_size(c, profile->type_id) : 0;
 	}
@@ -95,19 +97,22 @@ static int check_profiles(const struct node *n, struct fit_job *job)
 
 		for (unsigned i = 0; i < n->n_cards; i++)
 			known |= n->cards[i]->present &&
-				 profile_list_find_name(&n->cards[i]->types, job->query.names[p]) != NULL;
+				 profile_list_find_name(&n->cards[i]->types, job->query.names[p]) !=
+					 NULL;
 		if (known)
 			continue;
-		snprintf(job->result.detail, sizeof job->result.detail, "no card of this host has the profile %s",
-			 job->query.names[p]);
+		snprintf(job->result.detail, sizeof job->result.detail,
+			 "no card of this host has the profile %s", job->query.names[p]);
 		return catalogue_all_complete(n) ? -E_UNKNOWN_PROFILE : -E_PROFILE_NOT_KNOWN_YET;
 	}
 	return 0;
 }
 
-void fit_query_submit(struct node *n, const struct fit_query *query, fit_query_done_fn done, void *userdata)
+void fit_query_submit(struct node *n, const struct fit_query *query, fit_query_done_fn done,
+		      void *userdata)
 {
-	static const struct fit_query_result no_memory = { .code = -E_INTERNAL, .detail = "out of memory" };
+	static const struct fit_query_result no_memory = { .code = -E_INTERNAL,
+							   .detail = "out of memory" };
 	struct fit_job *job = calloc(1, sizeof *job);
 
 	if (!job) {
@@ -118,9 +123,11 @@ void fit_query_submit(struct node *n, const struct fit_query *query, fit_query_d
 	job->done = done;
 	job->userdata = userdata;
 	if (!node_is_ready(n)) {
-		job->result.code = claim_store_get_state(n->store) == STORE_STATE_UNREADABLE ? -E_STORE_UNAVAILABLE
-											      : -E_NOT_READY;
-		str_copy_cut(job->result.detail, sizeof job->result.detail, node_not_ready_reason(n));
+		job->result.code = claim_store_get_state(n->store) == STORE_STATE_UNREADABLE
+					   ? -E_STORE_UNAVAILABLE
+					   : -E_NOT_READY;
+		str_copy_cut(job->result.detail, sizeof job->result.detail,
+			     node_not_ready_reason(n));
 	} else {
 		job->result.code = check_profiles(n, job);
 	}

@@ -2,9 +2,9 @@
 /*
  * "Do these counts of these profiles fit together, now?", answered from memory.
  *
- * The state of all cards is copied and searched in the scan thread, so the loop goes on; after 100 ms
- * the search is cut and the answer says so. Cards without known placements (a fallback) are left out
- * and named.
+ * The state of all cards is copied and searched in the scan thread, so the loop goes on; after 100
+ * ms the search is cut and the answer says so. Cards without known placements (a fallback) are left
+ * out and named.
  */
 #pragma once
 
@@ -33,7 +33,8 @@ struct fit_query_result {
 };
 
 /* Runs once, later from the loop, or at once on a refusal; the result is borrowed. */
-typedef void (*fit_query_done_fn)(const struct fit_query *query, const struct fit_query_result *result,
-				  void *userdata);
+typedef void (*fit_query_done_fn)(const struct fit_query *query,
+				  const struct fit_query_result *result, void *userdata);
 
-void fit_query_submit(struct node *n, const struct fit_query *query, fit_query_done_fn done, void *userdata);
+void fit_query_submit(struct node *n, const struct fit_query *query, fit_query_done_fn done,
+		      void *userdata);

@@ -15,11 +15,14 @@ static int take_count(struct fit_query *q, const char *name, const json_t *v, st
 
 	for (unsigned i = 0; i < q->n_profiles; i++)
 		if (profile_name_equal(q->names[i], name))
-			return error_set(err, E_BAD_REQUEST, "profiles: %.64s is named twice", name);
+			return error_set(err, E_BAD_REQUEST, "profiles: %.64s is named twice",
+					 name);
 	if (q->n_profiles == FIT_PROFILES_MAX)
 		return error_set(err, E_BAD_REQUEST, "profiles: at most %d", FIT_PROFILES_MAX);
-	if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > FIT_ITEMS_MAX)
-		return error_set(err, E_BAD_REQUEST, "profiles: %.64s: must be a whole number from 0 to %d", name,
+	if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+	    json_integer_value(v) > FIT_ITEMS_MAX)
+		return error_set(err, E_BAD_REQUEST,
+				 "profiles: %.64s: must be a whole number from 0 to %d", name,
 				 FIT_ITEMS_MAX);
 	if (str_copy(q->names[q->n_profiles], PROFILE_NAME_MAX, name) < 0)
 		return error_set(err, E_BAD_REQUEST, "profiles: %.64s: too long", name);
@@ -61,12 +64,13 @@ static int parse(struct http_request *req, struct fit_query *q, struct error *er
 		return r;
 	profiles = json_object_get(body, "profiles");
 	if (!json_is_object(profiles))
-		r = error_set(err, E_BAD_REQUEST, "profiles: must be an object of counts by profile");
-	json_object_foreach (body, name, v)
+		r = error_set(err, E_BAD_REQUEST,
+			      "profiles: must be an object of counts by profile");
+	json_object_foreach(body, name, v)
 		if (r == 0 && strcmp(name, "profiles") != 0 && strcmp(name, "max_of") != 0)
 			r = error_set(err, E_BAD_REQUEST, "%.64s: unknown field", name);
 	if (r == 0)
-		json_object_foreach (profiles, name, v)
+		json_object_foreach(profiles, name, v)
 			if (r == 0)
 				r = take_count(q, name, v, err);
 	if (r == 0 && json_object_get(body, "max_of"))
@@ -82,9 +86,10 @@ static json_t *json_plan(const struct fit_query *q, const struct fit_query_resul
 	for (unsigned i = 0; list && i < r->fit.n_steps; i++) {
 		const struct fit_step *s = &r->fit.steps[i];
 
-		json_array_append_new(list, json_pack("{s:s,s:o,s:o}", "profile", q->names[s->profile], "gpu",
-						      api_json_address(r->cards[s->card]), "placement",
-						      api_json_placement(s->span.id, s->span.size)));
+		json_array_append_new(
+			list, json_pack("{s:s,s:o,s:o}", "profile", q->names[s->profile], "gpu",
+					api_json_address(r->cards[s->card]), "placement",
+					api_json_placement(s->span.id, s->span.size)));
 	}
 	return list;
 }
@@ -112,12 +117,14 @@ static void answered(const struct fit_query *q, const struct fit_query_result *r
 	for (unsigned i = 0; ignored && i < r->n_ignored; i++)
 		json_array_append_new(ignored, api_json_address(r->ignored[i]));
 	/* A cut search knows neither yes nor no, only what it placed. */
-	o = json_pack("{s:o,s:b,s:o,s:o,s:o}", "fits", cut ? json_null() : json_boolean(r->fit.answer == FIT_YES),
-		      "exact", !cut, "plan", r->fit.answer == FIT_YES ? json_plan(q, r) : json_array(), "lower_bound",
-		      json_counts(q, r->fit.placed), "ignored", ignored);
+	o = json_pack("{s:o,s:b,s:o,s:o,s:o}", "fits",
+		      cut ? json_null() : json_boolean(r->fit.answer == FIT_YES), "exact", !cut,
+		      "plan", r->fit.answer == FIT_YES ? json_plan(q, r) : json_array(),
+		      "lower_bound", json_counts(q, r->fit.placed), "ignored", ignored);
 	if (o && r->has_max)
-		json_object_set_new(o, "max", json_pack("{s:s,s:i,s:b}", "profile", q->names[q->max_of], "more",
-							(int)r->max, "exact", r->max_exact));
+		json_object_set_new(o, "max",
+				    json_pack("{s:s,s:i,s:b}", "profile", q->names[q->max_of],
+					      "more", (int)r->max, "exact", r->max_exact));
 	http_reply_json(req, 200, o);
 }
 

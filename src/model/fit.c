@@ -8,9 +8,10 @@
 #include "model/policy.h"
 
 #define STEPS_BETWEEN_LOOKS 1024
-#define MEMORY_SLOTS (1U << 15) /* failed states remembered; a slot is overwritten, never wrong */
+#define MEMORY_SLOTS	    (1U << 15) /* failed states remembered; a slot is overwritten, never wrong */
 
-/* Profiles that take the same size on every card are one kind: 4Q and 4A are interchangeable here. */
+/* Profiles that take the same size on every card are one kind: 4Q and 4A are interchangeable here.
+ */
 struct kind {
 	uint16_t sizes[FIT_CARDS_MAX];
 	uint16_t largest;
@@ -45,7 +46,8 @@ void fit_card_set_view(struct fit_card *card, const struct placement_view *view)
 {
 	card->view = *view;
 	for (unsigned i = 0; i < view->n; i++) {
-		memcpy(card->ids[i], view->classes[i].ids, view->classes[i].n_ids * sizeof card->ids[i][0]);
+		memcpy(card->ids[i], view->classes[i].ids,
+		       view->classes[i].n_ids * sizeof card->ids[i][0]);
 		card->view.classes[i].ids = card->ids[i];
 	}
 }
@@ -91,7 +93,8 @@ static unsigned room_for(const struct search *s, const struct kind *k)
 	return room;
 }
 
-/* Units that free placements of the remaining kinds cover, and VFs: no packing gets more out of them. */
+/* Units that free placements of the remaining kinds cover, and VFs: no packing gets more out of
+ * them. */
 static bool bounds_hold(const struct search *s, unsigned kind, unsigned left)
 {
 	unsigned long long needed = 0, units = 0;
@@ -115,11 +118,13 @@ static bool bounds_hold(const struct search *s, unsigned kind, unsigned left)
 		vfs += s->state[c].free_vfs;
 		for (unsigned k = kind; k < s->n_kinds; k++) {
 			int class = class_of(&s->cards[c], s->kinds[k].sizes[c]);
-			const struct placement_class *p = class < 0 ? NULL : &s->cards[c].view.classes[class];
+			const struct placement_class *p =
+				class < 0 ? NULL : &s->cards[c].view.classes[class];
 
 			for (unsigned i = 0; p && i < p->n_ids; i++)
 				if (s->state[c].free[class] >> i & 1)
-					placement_set_add(&covered, (struct placement_span){ p->ids[i], p->size });
+					placement_set_add(&covered, (struct placement_span){
+									    p->ids[i], p->size });
 		}
 		for (size_t i = 0; i < ARRAY_SIZE(covered.units); i++)
 			units += placement_count(covered.units[i]);
@@ -134,7 +139,8 @@ static uint64_t mix(uint64_t h, uint64_t v)
 	return h * 0xbf58476d1ce4e5b9ULL;
 }
 
-static uint64_t hash_state(const struct search *s, unsigned kind, unsigned left, unsigned card, unsigned id)
+static uint64_t hash_state(const struct search *s, unsigned kind, unsigned left, unsigned card,
+			   unsigned id)
 {
 	uint64_t h = mix(mix(mix(mix(1, kind), left), card), id);
 
@@ -146,7 +152,8 @@ static uint64_t hash_state(const struct search *s, unsigned kind, unsigned left,
 	return h ? h : 1;
 }
 
-/* --- Exact search ------------------------------------------------------------------------------- */
+/* --- Exact search -------------------------------------------------------------------------------
+ */
 
 static bool is_cut(struct search *s)
 {
@@ -155,7 +162,8 @@ static bool is_cut(struct search *s)
 	return s->cut;
 }
 
-/* An earlier card in the very same state was tried at this point: this one would end the same way. */
+/* An earlier card in the very same state was tried at this point: this one would end the same way.
+ */
 static bool has_twin(const struct search *s, unsigned kind, unsigned first, unsigned card)
 {
 	const struct placement_view *v = &s->cards[card].view;
@@ -163,21 +171,24 @@ static bool has_twin(const struct search *s, unsigned kind, unsigned first, unsi
 	for (unsigned c = first; c < card; c++) {
 		const struct placement_view *w = &s->cards[c].view;
 		bool same = v->n == w->n && s->state[c].free_vfs == s->state[card].free_vfs &&
-			    memcmp(s->state[c].free, s->state[card].free, v->n * sizeof(uint64_t)) == 0;
+			    memcmp(s->state[c].free, s->state[card].free,
+				   v->n * sizeof(uint64_t)) == 0;
 
 		for (unsigned k = kind; same && k < s->n_kinds; k++)
 			same = s->kinds[k].sizes[c] == s->kinds[k].sizes[card];
 		for (unsigned i = 0; same && i < v->n; i++)
-			same = v->classes[i].size == w->classes[i].size && v->classes[i].n_ids == w->classes[i].n_ids &&
-			       memcmp(v->classes[i].ids, w->classes[i].ids, v->classes[i].n_ids * sizeof(uint16_t)) == 0;
+			same = v->classes[i].size == w->classes[i].size &&
+			       v->classes[i].n_ids == w->classes[i].n_ids &&
+			       memcmp(v->classes[i].ids, w->classes[i].ids,
+				      v->classes[i].n_ids * sizeof(uint16_t)) == 0;
 		if (same)
 			return true;
 	}
 	return false;
 }
 
-/* Places `left` more of a kind at or behind (card, id), then the kinds after it. The vGPUs of one kind
- * are alike, so their places are tried in ascending order only. */
+/* Places `left` more of a kind at or behind (card, id), then the kinds after it. The vGPUs of one
+ * kind are alike, so their places are tried in ascending order only. */
 static bool place(struct search *s, unsigned kind, unsigned left, unsigned card, unsigned id)
 {
 	uint64_t hash;
@@ -195,7 +206,8 @@ static bool place(struct search *s, unsigned kind, unsigned left, unsigned card,
 		return false;
 	for (unsigned c = card; c < s->n_cards; c++) {
 		int class = class_of(&s->cards[c], s->kinds[kind].sizes[c]);
-		const struct placement_class *p = class < 0 ? NULL : &s->cards[c].view.classes[class];
+		const struct placement_class *p = class < 0 ? NULL
+							    : &s->cards[c].view.classes[class];
 		unsigned from = c == card ? id : 0;
 
 		if (!p || s->state[c].free_vfs == 0 || (c > card && has_twin(s, kind, card + 1, c)))
@@ -218,7 +230,8 @@ static bool place(struct search *s, unsigned kind, unsigned left, unsigned card,
 	return false;
 }
 
-/* --- Greedy: by least waste, the largest first ----------------------------------------------------- */
+/* --- Greedy: by least waste, the largest first
+ * ----------------------------------------------------- */
 
 static bool place_greedily(struct search *s)
 {
@@ -234,8 +247,11 @@ static bool place_greedily(struct search *s)
 
 				for (unsigned i = 0; i < v.n; i++)
 					v.classes[i].free = s->state[c].free[i];
-				for (unsigned i = 0; class >= 0 && s->state[c].free_vfs && i < v.classes[class].n_ids; i++) {
-					struct placement_span span = { v.classes[class].ids[i], v.classes[class].size };
+				for (unsigned i = 0; class >= 0 && s->state[c].free_vfs &&
+						     i < v.classes[class].n_ids;
+				     i++) {
+					struct placement_span span = { v.classes[class].ids[i],
+								       v.classes[class].size };
 					uint64_t loss;
 
 					if (!(v.classes[class].free >> i & 1))
@@ -256,7 +272,8 @@ static bool place_greedily(struct search *s)
 	return true;
 }
 
-/* --- The question ------------------------------------------------------------------------------------ */
+/* --- The question
+ * ------------------------------------------------------------------------------------ */
 
 static int by_size_descending(const void *a, const void *b)
 {
@@ -307,16 +324,19 @@ static void write_steps(const struct search *s, const unsigned counts[], struct 
 		const struct kind *k = &s->kinds[s->best_path[i].kind];
 		unsigned p = 0;
 
-		while (p + 1 < k->n_profiles && ret->placed[k->profiles[p]] == counts[k->profiles[p]])
+		while (p + 1 < k->n_profiles &&
+		       ret->placed[k->profiles[p]] == counts[k->profiles[p]])
 			p++;
 		ret->placed[k->profiles[p]]++;
-		ret->steps[ret->n_steps++] =
-			(struct fit_step){ k->profiles[p], s->best_path[i].card, s->best_path[i].span };
+		ret->steps[ret->n_steps++] = (struct fit_step){ k->profiles[p],
+								s->best_path[i].card,
+								s->best_path[i].span };
 	}
 }
 
-int fit_search(const struct fit_card *cards, unsigned n_cards, const unsigned counts[], unsigned n_profiles,
-	       bool (*stop)(void *userdata), void *userdata, struct fit_result *ret)
+int fit_search(const struct fit_card *cards, unsigned n_cards, const unsigned counts[],
+	       unsigned n_profiles, bool (*stop)(void *userdata), void *userdata,
+	       struct fit_result *ret)
 {
 	unsigned long long total = 0;
 	struct search *s;
@@ -354,8 +374,9 @@ int fit_search(const struct fit_card *cards, unsigned n_cards, const unsigned co
 	return 0;
 }
 
-int fit_max(const struct fit_card *cards, unsigned n_cards, const unsigned counts[], unsigned n_profiles,
-	    unsigned more, bool (*stop)(void *userdata), void *userdata, unsigned *ret_count, bool *ret_exact)
+int fit_max(const struct fit_card *cards, unsigned n_cards, const unsigned counts[],
+	    unsigned n_profiles, unsigned more, bool (*stop)(void *userdata), void *userdata,
+	    unsigned *ret_count, bool *ret_exact)
 {
 	struct fit_result *result = malloc(sizeof *result);
 	unsigned wanted[FIT_PROFILES_MAX] = { 0 };

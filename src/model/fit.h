@@ -2,10 +2,10 @@
 /*
  * Joint fit: do these counts of these profiles fit together on these cards, and where?
  *
- * Single counts do not add up (each is the answer for one profile alone), so this is searched: first
- * greedily, largest first and by least waste, then exactly, depth first over placements in one order
- * per kind of vGPU, with bounds and a memory of what has failed. The answer is exact unless `stop` cut
- * the search; then it says so, and `placed` is what is proven to fit.
+ * Single counts do not add up (each is the answer for one profile alone), so this is searched:
+ * first greedily, largest first and by least waste, then exactly, depth first over placements in
+ * one order per kind of vGPU, with bounds and a memory of what has failed. The answer is exact
+ * unless `stop` cut the search; then it says so, and `placed` is what is proven to fit.
  *
  * Pure: no clock; the caller's stop function is asked every thousand steps or so.
  */
@@ -15,15 +15,17 @@
 #include "model/placement.h"
 
 #define FIT_PROFILES_MAX 16
-#define FIT_CARDS_MAX 64
-#define FIT_ITEMS_MAX 1024 /* vGPUs in one question */
+#define FIT_CARDS_MAX	 64
+#define FIT_ITEMS_MAX	 1024 /* vGPUs in one question */
 
 struct fit_card {
 	struct pci_addr address;
 	unsigned free_vfs;
-	uint16_t sizes[FIT_PROFILES_MAX]; /* of each profile asked for; 0: the card does not have it */
+	uint16_t sizes[FIT_PROFILES_MAX]; /* of each profile asked for; 0: the card does not have it
+					   */
 	struct placement_view view;
-	uint16_t ids[PLACEMENT_CLASSES_MAX][PLACEMENT_IDS_MAX]; /* what view.classes[].ids point to */
+	uint16_t ids[PLACEMENT_CLASSES_MAX]
+		    [PLACEMENT_IDS_MAX]; /* what view.classes[].ids point to */
 };
 
 /* Copies a view into the card, ids and all, so that it outlives the types it was made from. */
@@ -49,12 +51,13 @@ struct fit_result {
 };
 
 /* -E2BIG when more than FIT_ITEMS_MAX vGPUs are asked for, -ENOMEM. stop may be NULL. */
-int fit_search(const struct fit_card *cards, unsigned n_cards, const unsigned counts[], unsigned n_profiles,
-	       bool (*stop)(void *userdata), void *userdata, struct fit_result *ret) _must_check_;
+int fit_search(const struct fit_card *cards, unsigned n_cards, const unsigned counts[],
+	       unsigned n_profiles, bool (*stop)(void *userdata), void *userdata,
+	       struct fit_result *ret) _must_check_;
 
-/* How many vGPUs of profile `more` fit when counts[] are kept (counts[more] included in what is kept).
- * *ret_exact is false when the search was cut: then at least *ret_count fit. -ENOENT when counts[] alone
- * do not fit (or that was cut: *ret_exact tells). */
-int fit_max(const struct fit_card *cards, unsigned n_cards, const unsigned counts[], unsigned n_profiles,
-	    unsigned more, bool (*stop)(void *userdata), void *userdata, unsigned *ret_count, bool *ret_exact)
-	_must_check_;
+/* How many vGPUs of profile `more` fit when counts[] are kept (counts[more] included in what is
+ * kept). *ret_exact is false when the search was cut: then at least *ret_count fit. -ENOENT when
+ * counts[] alone do not fit (or that was cut: *ret_exact tells). */
+int fit_max(const struct fit_card *cards, unsigned n_cards, const unsigned counts[],
+	    unsigned n_profiles, unsigned more, bool (*stop)(void *userdata), void *userdata,
+	    unsigned *ret_count, bool *ret_exact) _must_check_;

@@ -69,9 +69,11 @@ const struct placement_class *placement_view_find(const struct placement_view *v
 	return NULL;
 }
 
-void placement_view_add(struct placement_view *v, const struct placement_type *t, const struct placement_set *overlay)
+void placement_view_add(struct placement_view *v, const struct placement_type *t,
+			const struct placement_set *overlay)
 {
-	if (t->size == 0 || t->n_ids == 0 || v->n == PLACEMENT_CLASSES_MAX || placement_view_find(v, t->size))
+	if (t->size == 0 || t->n_ids == 0 || v->n == PLACEMENT_CLASSES_MAX ||
+	    placement_view_find(v, t->size))
 		return;
 	v->classes[v->n++] = (struct placement_class){
 		.size = t->size,
@@ -86,7 +88,9 @@ uint64_t placement_class_touched(const struct placement_class *c, struct placeme
 	uint64_t touched = 0;
 
 	for (unsigned i = 0; i < c->n_ids; i++)
-		touched |= (uint64_t)(c->ids[i] < span.id + span.size && span.id < c->ids[i] + c->size) << i;
+		touched |=
+			(uint64_t)(c->ids[i] < span.id + span.size && span.id < c->ids[i] + c->size)
+			<< i;
 	return touched;
 }
 

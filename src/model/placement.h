@@ -2,8 +2,8 @@
 /*
  * The placements of one card: which spans of its framebuffer vGPUs take and which are free.
  *
- * A card's framebuffer is a region of units of 1 GiB (placement size 1 = 1 GiB, but a 2 GB type on a
- * 96 GB card takes 3). A type may start only at its supported placement ids; two vGPUs never
+ * A card's framebuffer is a region of units of 1 GiB (placement size 1 = 1 GiB, but a 2 GB type on
+ * a 96 GB card takes 3). A type may start only at its supported placement ids; two vGPUs never
  * overlap. What NVML calls creatable is the truth at the time of the answer; spans that berth has
  * taken since (or, before driver 570, configured VFs that no VM runs on) are laid over it.
  *
@@ -15,8 +15,8 @@
 #include "model/profile.h"
 
 #define PLACEMENT_UNITS_MAX 512
-#define PLACEMENT_IDS_MAX 64 /* NVML: 32, from 580 on 48 */
-#define PLACEMENT_NONE 0xffffU /* NVML_INVALID_VGPU_PLACEMENT_ID */
+#define PLACEMENT_IDS_MAX   64	    /* NVML: 32, from 580 on 48 */
+#define PLACEMENT_NONE	    0xffffU /* NVML_INVALID_VGPU_PLACEMENT_ID */
 
 struct placement_span {
 	uint16_t id;   /* first unit */
@@ -28,8 +28,9 @@ struct placement_type {
 	uint32_t type_id;
 	uint16_t size;
 	uint16_t n_ids;
-	uint16_t ids[PLACEMENT_IDS_MAX]; /* in the driver's table order: its first fit takes the first free one */
-	uint64_t creatable; /* NVML's answer */
+	uint16_t ids[PLACEMENT_IDS_MAX]; /* in the driver's table order: its first fit takes the
+					    first free one */
+	uint64_t creatable;		 /* NVML's answer */
 };
 
 struct placement_set {
@@ -47,8 +48,8 @@ uint64_t placement_type_clear_of(const struct placement_type *t, const struct pl
 uint64_t placement_type_free(const struct placement_type *t, const struct placement_set *overlay);
 
 /* The driver's own choice among the ids in mask: the first in table order. -ENOENT for 0. */
-int placement_type_first_fit(const struct placement_type *t, uint64_t mask, struct placement_span *ret)
-	_must_check_;
+int placement_type_first_fit(const struct placement_type *t, uint64_t mask,
+			     struct placement_span *ret) _must_check_;
 
 /* Index of id in t->ids, or -ENOENT. */
 int placement_type_find(const struct placement_type *t, uint16_t id);
@@ -59,8 +60,8 @@ int placement_type_find(const struct placement_type *t, uint16_t id);
 struct placement_class {
 	uint16_t size;
 	uint16_t n_ids;
-	const uint16_t *ids; /* borrowed from the type */
-	uint64_t free;	     /* mask over ids */
+	const uint16_t *ids;		       /* borrowed from the type */
+	uint64_t free;			       /* mask over ids */
 	uint8_t in_the_way[PLACEMENT_IDS_MAX]; /* known vGPUs on each id's span */
 };
 
@@ -70,8 +71,10 @@ struct placement_view {
 	struct placement_class classes[PLACEMENT_CLASSES_MAX];
 };
 
-/* Adds a type; one whose size is there already changes nothing. Types beyond the limit are ignored. */
-void placement_view_add(struct placement_view *v, const struct placement_type *t, const struct placement_set *overlay);
+/* Adds a type; one whose size is there already changes nothing. Types beyond the limit are ignored.
+ */
+void placement_view_add(struct placement_view *v, const struct placement_type *t,
+			const struct placement_set *overlay);
 
 /* The class of a size, or NULL. */
 const struct placement_class *placement_view_find(const struct placement_view *v, uint16_t size);

@@ -67,7 +67,8 @@ static uint64_t weight_of(const struct policy_mix *mix, uint16_t size)
 	return mix && mix->only ? 0 : 1;
 }
 
-uint64_t policy_loss(const struct placement_view *v, const struct policy_mix *mix, struct placement_span span)
+uint64_t policy_loss(const struct placement_view *v, const struct policy_mix *mix,
+		     struct placement_span span)
 {
 	uint64_t loss = 0;
 
@@ -80,7 +81,8 @@ uint64_t policy_loss(const struct placement_view *v, const struct policy_mix *mi
 	return loss;
 }
 
-/* --- What is asked for ------------------------------------------------------------------------- */
+/* --- What is asked for -------------------------------------------------------------------------
+ */
 
 void policy_demand_add(struct policy_demand *d, uint16_t size)
 {
@@ -92,7 +94,8 @@ void policy_demand_add(struct policy_demand *d, uint16_t size)
 		d->n++;
 }
 
-void policy_demand_mix(const struct policy_demand *d, const struct placement_view *v, struct policy_mix *ret)
+void policy_demand_mix(const struct policy_demand *d, const struct placement_view *v,
+		       struct policy_mix *ret)
 {
 	*ret = (struct policy_mix){ .only = true, .n = v->n };
 	for (unsigned i = 0; i < v->n; i++) {
@@ -105,22 +108,26 @@ void policy_demand_mix(const struct policy_demand *d, const struct placement_vie
 	}
 }
 
-/* --- Cost of every placement of a card ----------------------------------------------------------- */
+/* --- Cost of every placement of a card -----------------------------------------------------------
+ */
 
-#define SHARE_ONE	(1U << 16) /* fixed point: all of the demand */
-#define SCARCITY_ONE	(1U << 10)
-#define FREE_ONE_LOG	16 /* what a placement counts that is free now; each vGPU in the way leaves a quarter */
-#define COSTS_MAX	((unsigned)PLACEMENT_CLASSES_MAX * PLACEMENT_IDS_MAX)
+#define SHARE_ONE    (1U << 16) /* fixed point: all of the demand */
+#define SCARCITY_ONE (1U << 10)
+#define FREE_ONE_LOG                                                                               \
+	16 /* what a placement counts that is free now; each vGPU in the way leaves a quarter */
+#define COSTS_MAX ((unsigned)PLACEMENT_CLASSES_MAX * PLACEMENT_IDS_MAX)
 
-/* What losing each placement of a card costs; those that cost nothing are left out. Taking a span costs
- * the sum over those that it touches. The largest sum is 2^16 x 2^9 x 2^10 x 64 x 2^16 < 2^58. */
+/* What losing each placement of a card costs; those that cost nothing are left out. Taking a span
+ * costs the sum over those that it touches. The largest sum is 2^16 x 2^9 x 2^10 x 64 x 2^16 <
+ * 2^58. */
 struct costs {
 	unsigned n;
 	uint32_t begin[COSTS_MAX], end[COSTS_MAX];
 	uint64_t cost[COSTS_MAX];
 };
 
-static void add_class(struct costs *costs, const struct placement_class *c, uint64_t per_free, bool foresight)
+static void add_class(struct costs *costs, const struct placement_class *c, uint64_t per_free,
+		      bool foresight)
 {
 	for (unsigned i = 0; i < c->n_ids; i++) {
 		bool is_free = c->free >> i & 1;
@@ -131,7 +138,8 @@ static void add_class(struct costs *costs, const struct placement_class *c, uint
 			continue;
 		costs->begin[costs->n] = c->ids[i];
 		costs->end[costs->n] = (uint32_t)c->ids[i] + c->size;
-		costs->cost[costs->n++] = foresight ? per_free << (FREE_ONE_LOG - 2 * in_the_way) : per_free;
+		costs->cost[costs->n++] = foresight ? per_free << (FREE_ONE_LOG - 2 * in_the_way)
+						    : per_free;
 	}
 }
 
@@ -148,12 +156,14 @@ static void count_supply(const struct policy_card *cards, unsigned n, struct sup
 
 		for (unsigned k = 0; v && k < v->n; k++)
 			if (v->classes[k].size <= PLACEMENT_UNITS_MAX)
-				ret->free[v->classes[k].size] += placement_count(v->classes[k].free);
+				ret->free[v->classes[k].size] += placement_count(
+					v->classes[k].free);
 	}
 }
 
 /* `supply` is NULL for least_waste. */
-static void make_costs(const struct policy_card *card, const struct supply *supply, struct costs *ret)
+static void make_costs(const struct policy_card *card, const struct supply *supply,
+		       struct costs *ret)
 {
 	const struct placement_view *v = card->view;
 	uint64_t weights = 0;
@@ -166,7 +176,8 @@ static void make_costs(const struct policy_card *card, const struct supply *supp
 		uint64_t cost = weight_of(card->mix, c->size) * c->size;
 
 		if (supply && c->size <= PLACEMENT_UNITS_MAX)
-			cost = cost * SHARE_ONE / MAX(weights, (uint64_t)1) * SCARCITY_ONE / MAX(supply->free[c->size], 1U);
+			cost = cost * SHARE_ONE / MAX(weights, (uint64_t)1) * SCARCITY_ONE /
+			       MAX(supply->free[c->size], 1U);
 		add_class(ret, c, cost, supply != NULL);
 	}
 }
@@ -178,11 +189,13 @@ static uint64_t cost_of(const struct costs *costs, struct placement_span span)
 
 	/* Without branches: this is the inner loop of a choice. */
 	for (unsigned i = 0; i < costs->n; i++)
-		sum += costs->cost[i] & -(uint64_t)((costs->begin[i] < end) & (begin < costs->end[i]));
+		sum += costs->cost[i] &
+		       -(uint64_t)((costs->begin[i] < end) & (begin < costs->end[i]));
 	return sum;
 }
 
-/* --- Choosing by cost ---------------------------------------------------------------------------- */
+/* --- Choosing by cost ----------------------------------------------------------------------------
+ */
 
 /* A card and a placement on it, with what ranks them. */
 struct candidate {
@@ -191,8 +204,9 @@ struct candidate {
 	uint64_t loss;
 };
 
-/* Fewer quarantined VFs, known placements before unknown ones, least loss, then the fuller card (so that
- * whole cards stay empty), the lower address. The first id in table order wins by being seen first. */
+/* Fewer quarantined VFs, known placements before unknown ones, least loss, then the fuller card (so
+ * that whole cards stay empty), the lower address. The first id in table order wins by being seen
+ * first. */
 static bool wastes_less(const struct candidate *a, const struct candidate *b)
 {
 	if (a->card->quarantined_vfs != b->card->quarantined_vfs)
@@ -215,7 +229,8 @@ static void consider(const struct policy_card *card, struct placement_span span,
 		*best = c;
 }
 
-static void consider_card(const struct policy_card *card, const struct costs *costs, struct candidate *best)
+static void consider_card(const struct policy_card *card, const struct costs *costs,
+			  struct candidate *best)
 {
 	const struct placement_type *t = card->type;
 

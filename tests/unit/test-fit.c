@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Joint fit against brute force: every small question on random states of small cards is answered by
- * trying everything, with code that shares nothing with the module but the card.
+ * Joint fit against brute force: every small question on random states of small cards is answered
+ * by trying everything, with code that shares nothing with the module but the card.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -22,7 +22,9 @@ static const struct placement_type l4[] = {
 	{ .size = 4, .n_ids = 4, .ids = { 0, 8, 12, 20 } },
 	{ .size = 3, .n_ids = 8, .ids = { 0, 3, 6, 9, 12, 15, 18, 21 } },
 	{ .size = 2, .n_ids = 8, .ids = { 0, 4, 6, 10, 12, 16, 18, 22 } },
-	{ .size = 1, .n_ids = 16, .ids = { 0, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 20, 21, 23 } },
+	{ .size = 1,
+	  .n_ids = 16,
+	  .ids = { 0, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 20, 21, 23 } },
 };
 #define N_TYPES ARRAY_SIZE(l4)
 
@@ -34,8 +36,8 @@ static unsigned draw(unsigned below)
 	return (random_state >> 8) % below;
 }
 
-static void make_card(struct fit_card *card, const struct placement_set *taken, const unsigned *profiles, unsigned n,
-		      unsigned free_vfs)
+static void make_card(struct fit_card *card, const struct placement_set *taken,
+		      const unsigned *profiles, unsigned n, unsigned free_vfs)
 {
 	struct placement_view view = { 0 };
 	struct placement_type types[N_TYPES];
@@ -52,14 +54,16 @@ static void make_card(struct fit_card *card, const struct placement_set *taken, 
 		card->sizes[p] = l4[profiles[p]].size;
 }
 
-/* --- Brute force --------------------------------------------------------------------------------- */
+/* --- Brute force ---------------------------------------------------------------------------------
+ */
 
 struct brute_card {
 	bool taken[24];
 	unsigned free_vfs;
 };
 
-static bool brute_fits(struct brute_card *cards, unsigned n_cards, const unsigned *items, unsigned n_items)
+static bool brute_fits(struct brute_card *cards, unsigned n_cards, const unsigned *items,
+		       unsigned n_items)
 {
 	const struct placement_type *t;
 
@@ -86,7 +90,8 @@ static bool brute_fits(struct brute_card *cards, unsigned n_cards, const unsigne
 	return false;
 }
 
-/* A plan takes only what is free, nothing twice, no more VFs than there are, and what was asked for. */
+/* A plan takes only what is free, nothing twice, no more VFs than there are, and what was asked
+ * for. */
 static void assert_plan(const struct fit_result *r, const struct fit_card *cards, unsigned n_cards,
 			const unsigned *counts, unsigned n)
 {
@@ -95,7 +100,8 @@ static void assert_plan(const struct fit_result *r, const struct fit_card *cards
 
 	for (unsigned i = 0; i < r->n_steps; i++) {
 		const struct fit_step *s = &r->steps[i];
-		const struct placement_class *c = placement_view_find(&cards[s->card].view, s->span.size);
+		const struct placement_class *c = placement_view_find(&cards[s->card].view,
+								      s->span.size);
 		bool free_there = false;
 
 		assert_true(s->card < n_cards);
@@ -155,7 +161,8 @@ static void answers_match_brute_force(void **state)
 			make_card(&cards[c], &taken, profiles, n, brute[c].free_vfs);
 		}
 		assert_int_equal(fit_search(cards, n_cards, counts, n, NULL, NULL, r), 0);
-		assert_int_equal(r->answer, brute_fits(brute, n_cards, items, n_items) ? FIT_YES : FIT_NO);
+		assert_int_equal(r->answer,
+				 brute_fits(brute, n_cards, items, n_items) ? FIT_YES : FIT_NO);
 		assert_plan(r, cards, n_cards, counts, n);
 		yes += r->answer == FIT_YES;
 		no += r->answer == FIT_NO;
@@ -171,7 +178,8 @@ static void how_many_more_matches_asking_one_by_one(void **state)
 
 	(void)state;
 	for (unsigned round = 0; round < 200; round++) {
-		unsigned profiles[2] = { draw(N_TYPES), draw(N_TYPES) }, counts[2] = { draw(2), 0 }, more = 0, got = 0;
+		unsigned profiles[2] = { draw(N_TYPES), draw(N_TYPES) }, counts[2] = { draw(2), 0 },
+			 more = 0, got = 0;
 		struct placement_set none = { 0 };
 		struct fit_card card;
 		bool exact = false;

@@ -111,9 +111,15 @@ static const struct placement_type l40s[] = {
 	{ .size = 8, .n_ids = 4, .ids = { 0, 16, 24, 40 } },
 	{ .size = 6, .n_ids = 8, .ids = { 0, 6, 12, 18, 24, 30, 36, 42 } },
 	{ .size = 4, .n_ids = 8, .ids = { 0, 8, 12, 20, 24, 32, 36, 44 } },
-	{ .size = 3, .n_ids = 16, .ids = { 0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45 } },
-	{ .size = 2, .n_ids = 16, .ids = { 0, 4, 6, 10, 12, 16, 18, 22, 24, 28, 30, 34, 36, 40, 42, 46 } },
-	{ .size = 1, .n_ids = 16, .ids = { 0, 5, 6, 11, 12, 17, 18, 23, 24, 29, 30, 35, 36, 41, 42, 47 } },
+	{ .size = 3,
+	  .n_ids = 16,
+	  .ids = { 0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45 } },
+	{ .size = 2,
+	  .n_ids = 16,
+	  .ids = { 0, 4, 6, 10, 12, 16, 18, 22, 24, 28, 30, 34, 36, 40, 42, 46 } },
+	{ .size = 1,
+	  .n_ids = 16,
+	  .ids = { 0, 5, 6, 11, 12, 17, 18, 23, 24, 29, 30, 35, 36, 41, 42, 47 } },
 };
 
 struct board {
@@ -159,9 +165,10 @@ static void board_refresh(struct board *b)
 	}
 }
 
-/* The rule by its definition: value before minus value after, then the fuller card, the lower one, the
- * first id. */
-static bool choose_by_definition(struct board *boards, unsigned n, size_t type, unsigned *ret_card, unsigned *ret_id)
+/* The rule by its definition: value before minus value after, then the fuller card, the lower one,
+ * the first id. */
+static bool choose_by_definition(struct board *boards, unsigned n, size_t type, unsigned *ret_card,
+				 unsigned *ret_id)
 {
 	unsigned best_loss = 0;
 	uint64_t best_used = 0;
@@ -176,7 +183,8 @@ static bool choose_by_definition(struct board *boards, unsigned n, size_t type, 
 			memset(boards[c].taken + id, 1, l40s[type].size);
 			loss = before - board_value(&boards[c]);
 			memset(boards[c].taken + id, 0, l40s[type].size);
-			if (found && (loss > best_loss || (loss == best_loss && boards[c].used_mb <= best_used)))
+			if (found && (loss > best_loss ||
+				      (loss == best_loss && boards[c].used_mb <= best_used)))
 				continue;
 			found = true;
 			best_loss = loss;
@@ -273,11 +281,14 @@ static void a_mix_weighs_what_is_expected(void **state)
 	(void)state;
 	board_refresh(&b);
 	assert_int_equal(policy_loss(&b.view, &only_24, (struct placement_span){ 0, 1 }), 3 * 24);
-	assert_int_equal(policy_loss(&b.view, &only_24, (struct placement_span){ 23, 2 }), 2 * 3 * 24);
-	assert_int_equal(policy_loss(&b.view, NULL, (struct placement_span){ 0, 48 }), board_value(&b));
+	assert_int_equal(policy_loss(&b.view, &only_24, (struct placement_span){ 23, 2 }),
+			 2 * 3 * 24);
+	assert_int_equal(policy_loss(&b.view, NULL, (struct placement_span){ 0, 48 }),
+			 board_value(&b));
 }
 
-/* --- foresight ----------------------------------------------------------------------------------- */
+/* --- foresight -----------------------------------------------------------------------------------
+ */
 
 /* A card by its vGPUs. */
 struct rack {
@@ -313,8 +324,8 @@ static uint64_t worth(const struct rack *r, unsigned id, unsigned size)
 	return count > 8 ? 0 : UINT64_C(65536) >> 2 * count;
 }
 
-static uint64_t cost_by_definition(const struct rack *racks, unsigned n, unsigned card, const struct policy_mix *mix,
-				   struct placement_span span)
+static uint64_t cost_by_definition(const struct rack *racks, unsigned n, unsigned card,
+				   const struct policy_mix *mix, struct placement_span span)
 {
 	uint64_t weights = 0, cost = 0;
 
@@ -331,7 +342,8 @@ static uint64_t cost_by_definition(const struct rack *racks, unsigned n, unsigne
 			for (unsigned c = 0; c < n; c++)
 				is_free += vgpus_on(&racks[c], id, l40s[t].size) == 0;
 		}
-		cost += lost * (mix->items[t].weight * (uint64_t)l40s[t].size * 65536 / weights * 1024 / MAX(is_free, UINT64_C(1)));
+		cost += lost * (mix->items[t].weight * (uint64_t)l40s[t].size * 65536 / weights *
+				1024 / MAX(is_free, UINT64_C(1)));
 	}
 	return cost;
 }
@@ -401,12 +413,14 @@ static void foresight_fills_up_what_is_broken_anyway(void **state)
 	struct policy_choice choice;
 
 	(void)state;
-	/* One vGPU stands between the first card and a 48Q, three on the second: the next 1Q goes there. */
+	/* One vGPU stands between the first card and a 48Q, three on the second: the next 1Q goes
+	 * there. */
 	racks[0].n = 1;
 	racks[0].spans[0] = (struct placement_span){ 0, 3 };
 	racks[1].n = 3;
 	for (unsigned i = 0; i < 3; i++)
-		racks[1].spans[i] = (struct placement_span){ (uint16_t)(i == 0 ? 0 : 12 * (i + 1)), 3 };
+		racks[1].spans[i] = (struct placement_span){ (uint16_t)(i == 0 ? 0 : 12 * (i + 1)),
+							     3 };
 	for (unsigned c = 0; c < 2; c++) {
 		rack_refresh(&racks[c]);
 		cards[c] = (struct policy_card){
