@@ -234,7 +234,7 @@ static int card_of(const char *answer)
 static struct placement_span span_of(const char *answer, uint16_t size)
 {
 	const char *p = strstr(answer, "\"placement\""), *id = p ? strstr(p, "\"id\"") : NULL;
-	unsigned value;
+	unsigned value = 0;
 
 	if (!id || sscanf(id, "\"id\": %u", &value) != 1)
 		fail(answer, -EPROTO);
