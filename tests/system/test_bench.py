@@ -22,3 +22,4 @@ def test_a_short_run(work):
         assert (check["name"] in result["missed"]) != check["passed"]
     assert result["not_measured"] == []
     assert result["figures"]["claims"]["one"]["n"] == 1
+    assert "Targets" in (work / "bench.html").read_text()
