@@ -30,7 +30,8 @@ def ok(daemon, *args):
 
 def test_a_day_at_the_host(daemon):
     assert "64 total, 0 used, 64 allocatable" in ok(daemon, "resources")
-    text = ok(daemon, "claim", "vm1", "-p", "L40S-4Q", "--owner", "alice", "--gpu", FIRST)
+    text = ok(daemon, "claim", "vm1", "-p", "L40S-4Q", "--owner", "alice", "--gpu", FIRST,
+              "--policy", "least_loaded")
     claim = daemon.claims()["vm1"]
     assert text.startswith(f"claimed vm1: NVIDIA L40S-4Q on {FIRST}\n") and claim["vf"] in text
     assert claim["sysfs_path"] in text

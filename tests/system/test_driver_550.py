@@ -39,7 +39,7 @@ def test_claims_are_pinned(old_sim, old_daemon):
     """The pin is written, read back, shown, and counted although NVML does not count it."""
     assert old_daemon.get(f"/gpus/{A}")["source"] == "nvml"
     for i, placement in enumerate((0, 8, 12, 20)):
-        answer = old_daemon.claim(f"vm{i}", "L40S-4Q", gpu=A)
+        answer = old_daemon.claim(f"vm{i}", "L40S-4Q", gpu=A, policy="least_loaded")
         assert answer.status == 201
         assert answer.json["placement"] == {"id": placement, "size": 4}
         params = old_sim.read(answer.json["vf"], "vgpu_params")
@@ -120,7 +120,7 @@ def test_running_foreign_guest_counts_once(old_sim, old_daemon):
 
 
 def test_least_loaded_across_cards(old_sim, old_daemon):
-    gpus = [old_daemon.claim(f"vm{i}", "L40S-16Q").json["gpu"] for i in range(4)]
+    gpus = [old_daemon.claim(f"vm{i}", "L40S-16Q", policy="least_loaded").json["gpu"] for i in range(4)]
     assert gpus == [A, B, A, B]
     refused = old_daemon.claim("vm4", "L40S-16Q")
     assert (refused.status, refused.code) == (409, "insufficient_resources")

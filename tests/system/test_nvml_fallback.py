@@ -68,7 +68,7 @@ def test_f51_one_sick_card(start_sim, start_daemon, code):
     assert [f["gpu"] for f in daemon.resources()["fallbacks"]] == [B]
     for address in (A, "0000:c1:00.0"):
         assert card(daemon, address)["source"] == "nvml"
-        answer = daemon.claim(f"on-{address[5:7]}", gpu=address)
+        answer = daemon.claim(f"on-{address[5:7]}", gpu=address, policy="least_loaded")
         assert answer.status == 201 and answer.json["placement"] == {"id": 0, "size": 4}
     assert daemon.claim("on-the-sick", gpu=B).status == 201
     assert daemon.request("GET", "/readyz").status == 200

@@ -72,7 +72,7 @@ def test_helper_dies_in_a_claim(sim, start_daemon):
     assert daemon.claim("big", "L40S-24Q", gpu=PF2).status == 201  # the next one goes to the other card
     sim.ctl("set", "sysfs.write_latency_ms", 500, "--gpu", PF)
     before = commits(daemon)
-    connection = send(daemon, "PUT", "vm1", {"profile": "L40S-4Q"})
+    connection = send(daemon, "PUT", "vm1", {"profile": "L40S-4Q", "policy": "least_loaded"})
     assert in_state(daemon, "claiming")[0].startswith("0000:41")
     wait_for(lambda: commits(daemon) > before, "the intent to be stored, which the write follows")
     os.kill(helper_of(daemon, PF), signal.SIGKILL)
