@@ -179,8 +179,8 @@ static void read_done(const struct card_reply *reply, void *userdata)
 		cards_judge_claims(n);
 		snapshot_request(n);
 		allocate_capacity_changed(n);
-	} else if (c->suspected_seq > 0 && c->read_seq > c->suspected_seq) {
-		snapshot_request(n);
+	} else {
+		snapshot_vfs_were_read(n, c);
 	}
 	start_vfs_read(n);
 }

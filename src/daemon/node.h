@@ -117,6 +117,7 @@ struct card {
 	unsigned changes; /* raised when a VF is seen to be configured otherwise than known */
 	unsigned asked_changes; /* when the query under way was sent */
 	uint64_t suspected_seq; /* when NVML and the VFs were first seen to disagree; 0: they do not */
+	uint64_t suspected_usec;
 	unsigned suspected_changes;
 	char suspected_text[NODE_TEXT_MAX];
 	bool drift;

@@ -20,6 +20,9 @@
 /* Of one query; each is a message that a helper deep in the driver has not read yet. */
 #define RESTARTS_MAX 64
 
+/* How long NVML and the VFs have to disagree for drift. */
+#define DRIFT_USEC (500 * USEC_PER_MSEC)
+
 /* How soon after a time-out NVML is tried again, doubled each time up to the longest. */
 #define PROBE_FIRST_USEC   (500 * USEC_PER_MSEC)
 #define PROBE_LONGEST_USEC (10 * USEC_PER_SEC)
@@ -230,17 +233,28 @@ static bool has_drift(const struct card *c, char *text, size_t size)
 	return false;
 }
 
+static bool is_lasting(const struct card *c)
+{
+	return clock_now_usec() - c->suspected_usec >= DRIFT_USEC;
+}
+
 static void suspect_drift(struct node *n, struct card *c, const char *text)
 {
 	c->suspected_seq = node_next_seq(n);
+	c->suspected_usec = clock_now_usec();
 	c->suspected_changes = c->changes;
 	str_copy_cut(c->suspected_text, sizeof c->suspected_text, text);
-	node_read_card(n, c); /* when it has ended the placements are asked for again */
 }
 
-/* What another program writes reaches the VFs' state up to a second later. So one difference is only
- * a suspicion; it is drift when the VFs, read after it, are as they were, and the next answer differs
- * in the same way. */
+void snapshot_vfs_were_read(struct node *n, const struct card *c)
+{
+	if (c->suspected_seq > 0 && c->read_seq > c->suspected_seq && is_lasting(c))
+		snapshot_request(n);
+}
+
+/* What another program writes reaches the VFs' state up to a second later, and what it writes and
+ * takes back may never. So one difference is only a suspicion; it is drift when the VFs, read a while
+ * after it, are as they were, and NVML's answer then differs in the same way. */
 static void judge_drift(struct node *n, struct card *c)
 {
 	char text[NODE_TEXT_MAX] = "", address[PCI_ADDR_MAX];
@@ -255,12 +269,11 @@ static void judge_drift(struct node *n, struct card *c)
 		c->suspected_seq = 0;
 		return;
 	}
-	if (!c->drift &&
-	    (c->suspected_seq == 0 || !cards_was_read_after(c, c->suspected_seq) ||
-	     c->changes != c->suspected_changes || strcmp(text, c->suspected_text) != 0)) {
+	if (!c->drift && (c->suspected_seq == 0 || c->changes != c->suspected_changes ||
+			  strcmp(text, c->suspected_text) != 0))
 		suspect_drift(n, c, text);
+	if (!c->drift && (!cards_was_read_after(c, c->suspected_seq) || !is_lasting(c)))
 		return;
-	}
 	node_metrics_count_drift(n);
 	if (!c->drift)
 		log_warning("placements: NVML and the VFs disagree, NVML counts card=%s: %s", address, text);
