@@ -226,7 +226,7 @@ def test_crash(start_sim, start_daemon):
 def test_f52_hang(start_sim, start_daemon):
     """One claim pays the time-out, later ones nothing; what only reads never waits; then it is over."""
     sim = start_sim("--nvml-latency", 0)
-    daemon = start_daemon(sim, {"gpu": {"nvml_timeout": "2s"}})
+    daemon = start_daemon(sim, {"gpu": {"nvml_timeout": "3s"}})
     settle(sim)
     sim.ctl("set", "nvml.hang", 1)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -240,14 +240,14 @@ def test_f52_hang(start_sim, start_daemon):
     begun = time.monotonic()
     for i in range(1, 6):
         assert daemon.claim(f"vm{i}").status == 201
-    assert time.monotonic() - begun < 2, "each claim paid the time-out again"
+    assert time.monotonic() - begun < 3, "a claim paid the time-out again"
     assert {f["reason"] for f in daemon.resources()["fallbacks"]} == {"timeout"}
     assert free_placements(daemon, A) == {None}
     counted = fallbacks(daemon)
     assert set(counted) == {"timeout"} and counted["timeout"] >= 6
     assert len(lines(daemon, "warning")) == 1
     age = daemon.resources()["placements_age_ms"]
-    assert age >= 2000
+    assert age >= 3000
     sim.ctl("set", "nvml.hang", 0)
     wait_for(lambda: daemon.resources()["fallbacks"] == [], "NVML to be used again")
     assert daemon.available()["L40S-4Q"] == 10
@@ -271,14 +271,14 @@ def test_waiting_for_the_slot_counts(start_sim, start_daemon):
     sim = start_sim("--nvml-latency", 0)
     daemon = start_daemon(sim, {"gpu": {"nvml_timeout": "3s"}})
     settle(sim)
-    sim.ctl("set", "nvml.latency_ms", 2500)
+    sim.ctl("set", "nvml.latency_ms", 2200)
     calls = sim.counters()["nvml_calls"]
     daemon.request("POST", "/driver/resume")
     wait_for(lambda: sim.counters()["nvml_calls"] > calls + 10, "a refresh to be well under way")
     begun = time.monotonic()
     assert daemon.claim("vm").status == 201
     assert time.monotonic() - begun < 4
-    assert fallbacks(daemon) == {"timeout": 1}
+    assert set(fallbacks(daemon)) == {"timeout"}
     wait_for(lambda: daemon.resources()["fallbacks"] == [], "the slow answer")
 
 
