@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "daemon/allocate.h"
 #include "daemon/catalogue.h"
+#include "daemon/drift.h"
 #include "daemon/reconcile.h"
 #include "daemon/snapshot.h"
 #include "daemon/start.h"
@@ -180,7 +181,7 @@ static void read_done(const struct card_reply *reply, void *userdata)
 		snapshot_request(n);
 		allocate_capacity_changed(n);
 	} else {
-		snapshot_vfs_were_read(n, c);
+		drift_vfs_were_read(n, c);
 	}
 	start_vfs_read(n);
 }

@@ -19,9 +19,6 @@ void snapshot_request(struct node *n);
 /* The driver was given back or taken in use by hand: what was known of a hang does not count. */
 void snapshot_driver_changed(struct node *n);
 
-/* The VFs of a card on which NVML and they disagree were read again: ask once more, if it is time. */
-void snapshot_vfs_were_read(struct node *n, const struct card *c);
-
 /* Milliseconds since the placements in use were asked for, -1 before the first. */
 int64_t snapshot_age_ms(const struct node *n);
 
