@@ -267,18 +267,18 @@ def test_hang_at_start(start_sim, start_daemon):
 
 
 def test_waiting_for_the_slot_counts(start_sim, start_daemon):
-    """A claim behind a slow query pays one time-out in all, not the rest of that query and its own."""
+    """A claim behind a slow query falls back when its own time is over, though neither query takes
+    too long by itself."""
     sim = start_sim("--nvml-latency", 0)
-    daemon = start_daemon(sim, {"gpu": {"nvml_timeout": "3s"}})
+    daemon = start_daemon(sim, {"gpu": {"nvml_timeout": "2s"}})
     settle(sim)
-    sim.ctl("set", "nvml.latency_ms", 2200)
+    sim.ctl("set", "nvml.latency_ms", 1500)
     calls = sim.counters()["nvml_calls"]
     daemon.request("POST", "/driver/resume")
     wait_for(lambda: sim.counters()["nvml_calls"] > calls + 10, "a refresh to be well under way")
-    begun = time.monotonic()
     assert daemon.claim("vm").status == 201
-    assert time.monotonic() - begun < 4
     assert set(fallbacks(daemon)) == {"timeout"}
+    sim.ctl("set", "nvml.latency_ms", 0)
     wait_for(lambda: daemon.resources()["fallbacks"] == [], "the slow answer")
 
 

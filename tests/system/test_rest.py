@@ -281,6 +281,7 @@ def test_store_unavailable(start_sim, start_daemon):
     database = daemon.data_dir / "claims.db"
     database.write_bytes(b"not a database" * 100)
     daemon.start(ready=False)
+    wait_for(lambda: daemon.request("GET", "/readyz").code == "store_unavailable", "the database to be tried")
     for answer in (daemon.request("GET", "/readyz"), daemon.claim("vm2"), daemon.release("vm"),
                    daemon.request("GET", "/claims"), daemon.request("GET", "/claims/vm"),
                    daemon.request("PUT", f"/gpus/{A}/cordon")):
