@@ -402,6 +402,34 @@ static void log_card(const struct card *c, unsigned before, bool was_present)
 			   c->driver[0] ? c->driver : "none", c->n_vfs, listed, *reason ? ": " : "", reason);
 }
 
+static int compare_groups(const void *a, const void *b)
+{
+	int x = *(const int *)a, y = *(const int *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void mark_shared_groups(struct node *n)
+{
+	static int groups[INVENTORY_CARDS_MAX * INVENTORY_VFS_MAX];
+	size_t count = 0;
+
+	for (unsigned i = 0; i < n->n_cards; i++)
+		for (unsigned k = 0; k < n->cards[i]->n_vfs; k++)
+			if (n->cards[i]->vfs[k].vfio_group >= 0)
+				groups[count++] = n->cards[i]->vfs[k].vfio_group;
+	qsort(groups, count, sizeof groups[0], compare_groups);
+	for (unsigned i = 0; i < n->n_cards; i++) {
+		for (unsigned k = 0; k < n->cards[i]->n_vfs; k++) {
+			struct vf *v = &n->cards[i]->vfs[k];
+			const int *at = bsearch(&v->vfio_group, groups, count, sizeof groups[0], compare_groups);
+
+			v->group_shared = at && ((at > groups && at[-1] == *at) ||
+						 (at + 1 < groups + count && at[1] == *at));
+		}
+	}
+}
+
 static void apply_inventory(struct node *n, struct inventory *inv)
 {
 	unsigned listed[INVENTORY_CARDS_MAX] = { 0 };
@@ -428,6 +456,7 @@ static void apply_inventory(struct node *n, struct inventory *inv)
 			k++;
 		log_card(c, k < n_known ? listed[k] : 0, k < n_known && present[k]);
 	}
+	mark_shared_groups(n);
 	n->framework = inv->framework;
 	n->inventory_known = true;
 	inventory_free(n->inventory);

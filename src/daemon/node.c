@@ -298,10 +298,36 @@ bool vf_is_free(const struct card *c, const struct vf *v)
 	       v->hold == VF_HOLD_NONE && v->busy == 0;
 }
 
-bool node_vf_is_allocatable(const struct node *n, const struct card *c, const struct vf *v)
+static bool is_allocatable_alone(const struct node *n, const struct card *c, const struct vf *v)
 {
 	return claim_store_get_state(n->store) == STORE_STATE_READY && n->stage == NODE_READY && !c->stuck &&
 	       !c->cordoned && !v->quarantined && vf_is_free(c, v);
+}
+
+bool node_vf_is_blocked(const struct node *n, const struct vf *v)
+{
+	bool before = true;
+
+	for (unsigned i = 0; v->group_shared && i < n->n_cards; i++) {
+		const struct card *c = n->cards[i];
+
+		for (unsigned k = 0; c->present && k < c->n_vfs; k++) {
+			const struct vf *other = &c->vfs[k];
+
+			if (other == v)
+				before = false;
+			else if (other->vfio_group == v->vfio_group &&
+				 (other->type_id != 0 || other->hold != VF_HOLD_NONE || other->busy > 0 ||
+				  (before && is_allocatable_alone(n, c, other))))
+				return true;
+		}
+	}
+	return false;
+}
+
+bool node_vf_is_allocatable(const struct node *n, const struct card *c, const struct vf *v)
+{
+	return is_allocatable_alone(n, c, v) && !node_vf_is_blocked(n, v);
 }
 
 static void card_free(struct card *c)

@@ -48,6 +48,7 @@ struct vf {
 	char reason[INVENTORY_REASON_MAX]; /* why it is not usable */
 	char driver[32];
 	int vfio_group;
+	bool group_shared; /* another VF is in its IOMMU group */
 	char vfio_device[24];
 	bool vfio_node; /* /dev/vfio/devices/<vfio_device> is there */
 
@@ -271,6 +272,8 @@ bool node_is_before_570(const struct node *n);
 bool vf_is_free(const struct card *c, const struct vf *v);
 /* vf_is_free() and the card may be used: neither cordoned nor stuck, store ready. */
 bool node_vf_is_allocatable(const struct node *n, const struct card *c, const struct vf *v);
+/* Another VF of its IOMMU group is used, or is the one that is offered: a group goes to one VM. */
+bool node_vf_is_blocked(const struct node *n, const struct vf *v);
 bool card_is_usable(const struct card *c); /* present and not excluded */
 
 /* Reads current_vgpu_type of all VFs now (coalesced). */

@@ -88,7 +88,7 @@ json_t *api_json_claim(const struct node *n, const struct claim *c, enum claim_p
 	return o;
 }
 
-static const char *vf_state(const struct card *c, const struct vf *v)
+static const char *vf_state(const struct node *n, const struct card *c, const struct vf *v)
 {
 	if (!v->usable && !(c->stuck && v->listed))
 		return "unusable";
@@ -108,7 +108,21 @@ static const char *vf_state(const struct card *c, const struct vf *v)
 		return "unknown";
 	if (v->type_id != 0)
 		return "unclaimed";
-	return v->excluded ? "excluded" : "free";
+	if (v->excluded)
+		return "excluded";
+	return node_vf_is_blocked(n, v) ? "blocked" : "free";
+}
+
+static json_t *vf_reason(const struct node *n, const struct vf *v)
+{
+	char text[128] = "";
+
+	if (!v->usable)
+		return api_json_text(v->reason);
+	if (node_vf_is_blocked(n, v))
+		snprintf(text, sizeof text, "IOMMU group %d has several devices and goes to one VM only",
+			 v->vfio_group);
+	return api_json_text(text);
 }
 
 json_t *api_json_vf(const struct node *n, const struct card *c, const struct vf *v)
@@ -118,8 +132,8 @@ json_t *api_json_vf(const struct node *n, const struct card *c, const struct vf 
 
 	o = json_pack("{s:o,s:o,s:i,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:s?,s:b,s:b,s:b}", "address",
 		      api_json_address(v->address), "gpu", api_json_address(c->address), "number",
-		      (int)v->number, "state", vf_state(c, v), "usable", v->usable, "reason",
-		      api_json_text(v->usable ? "" : v->reason), "driver", api_json_text(v->driver),
+		      (int)v->number, "state", vf_state(n, c, v), "usable", v->usable, "reason",
+		      vf_reason(n, v), "driver", api_json_text(v->driver),
 		      "type_id", json_integer(v->type_id), "profile",
 		      api_json_text(p ? p->name : ""), "placement",
 		      v->type_id ? api_json_placement(v->span.size ? v->span.id : -1, v->span.size)

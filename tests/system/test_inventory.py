@@ -378,3 +378,25 @@ def test_missing_sysfs_is_looked_for_again(work, start_daemon):
     os.rename(devices, host.devices)
     daemon.wait_ready(5)
     assert daemon.resources()["mode"] == "none"
+
+
+def test_shared_iommu_group(start_sim, start_daemon):
+    """A group with several devices goes to one VM: it is offered once, and the reason is shown."""
+    sim = start_sim("--cards", 1, "--vfs", 4, "--nvml-latency", 0)
+    vfs = vf_addresses(A)[:4]
+    group = next(v["group"] for v in sim.card(0)["vfs"] if v["address"] == vfs[0])
+    sim.ctl("group", vfs[1], group)
+    daemon = start_daemon(sim)
+    assert slots(daemon) == (4, 0, 3)
+    assert daemon.vfs()[vfs[1]]["state"] == "blocked" and str(group) in daemon.vfs()[vfs[1]]["reason"]
+    assert daemon.vfs()[vfs[0]]["state"] == "free" and daemon.available()["L40S-1Q"] == 3
+    claimed = [daemon.claim(f"vm{i}", "L40S-1Q").json["vf"] for i in range(3)]
+    assert sorted(claimed) == sorted({vfs[0], vfs[2], vfs[3]})
+    assert daemon.claim("vm3", "L40S-1Q").code == "insufficient_resources"
+    for i in range(3):
+        assert daemon.release(f"vm{i}").status == 200
+    # The other one in the hands of somebody else: none of the two is offered.
+    sim.ctl("configure", vfs[1], "L40S-1Q")
+    wait_for(lambda: slots(daemon) == (4, 1, 2), "the foreign vGPU", 4)
+    assert daemon.vfs()[vfs[0]]["state"] == "blocked"
+    assert {daemon.claim(f"vm{i}", "L40S-1Q").json["vf"] for i in range(2)} == set(vfs[2:])
