@@ -57,12 +57,13 @@ static unsigned unpinned_running(const struct card *c, uint32_t type_id)
 	unsigned count = 0;
 
 	for (unsigned i = 0; c->nvml->instances_known && i < c->nvml->n_instances; i++)
-		count += c->nvml->instances[i].type_id == type_id && !is_of_pinned_vf(c, &c->nvml->instances[i]);
+		count += c->nvml->instances[i].type_id == type_id &&
+			 !is_of_pinned_vf(c, &c->nvml->instances[i]);
 	return count;
 }
 
-/* Before driver 570 a configured VF takes no placement until its VM boots, and nothing tells where it
- * will be unless it was pinned: it is counted where the driver's first fit would put it. */
+/* Before driver 570 a configured VF takes no placement until its VM boots, and nothing tells where
+ * it will be unless it was pinned: it is counted where the driver's first fit would put it. */
 static void overlay_first_fits(const struct card *c, struct placement_set *set)
 {
 	for (unsigned i = 0; i < c->n_vfs; i++) {
@@ -95,7 +96,8 @@ void capacity_overlay(const struct node *n, const struct card *c, struct placeme
 		overlay_first_fits(c, ret);
 }
 
-int capacity_free_placements(const struct card *c, uint32_t type_id, const struct placement_set *overlay)
+int capacity_free_placements(const struct card *c, uint32_t type_id,
+			     const struct placement_set *overlay)
 {
 	const struct placement_type *t = capacity_placement_type(c, type_id);
 
@@ -145,8 +147,8 @@ static unsigned largest_listed(const struct card *c)
 	return largest;
 }
 
-/* The largest type is the whole card. Lists of a card that is in use hide it, but a card of the same
- * kind may know it; and what is listed fits beside what is there. */
+/* The largest type is the whole card. Lists of a card that is in use hide it, but a card of the
+ * same kind may know it; and what is listed fits beside what is there. */
 static unsigned estimate_region(const struct node *n, const struct card *c, unsigned used)
 {
 	unsigned region = largest_type(c);
@@ -159,8 +161,8 @@ static unsigned estimate_region(const struct node *n, const struct card *c, unsi
 	return MAX(region, used + largest_listed(c));
 }
 
-/* From the VFs' types alone: how many of this size fit into what nothing has, or are left of as many
- * as fit on an empty card. */
+/* From the VFs' types alone: how many of this size fit into what nothing has, or are left of as
+ * many as fit on an empty card. */
 static unsigned bound_by_framebuffer(const struct node *n, const struct card *c, unsigned size)
 {
 	unsigned region, used = 0, same = 0;
@@ -181,10 +183,12 @@ static unsigned bound_by_framebuffer(const struct node *n, const struct card *c,
 	if (size == 0)
 		return 0;
 	region = estimate_region(n, c, used);
-	return MIN(used < region ? (region - used) / size : 0, region / size > same ? region / size - same : 0);
+	return MIN(used < region ? (region - used) / size : 0,
+		   region / size > same ? region / size - same : 0);
 }
 
-/* vGPUs that are in GPU instances of the type's profile: whichever type they are, the room is gone. */
+/* vGPUs that are in GPU instances of the type's profile: whichever type they are, the room is gone.
+ */
 static unsigned in_same_instances(const struct card *c, unsigned index)
 {
 	unsigned count = 0;
@@ -226,12 +230,13 @@ unsigned capacity_available(const struct node *n, const struct card *c, unsigned
 
 	if (!card_is_usable(c) || c->cordoned || c->stuck)
 		return 0;
-	/* Until a fallback's lists are there, what NVML said last is the best that is known; claims wait
-	 * for them. */
+	/* Until a fallback's lists are there, what NVML said last is the best that is known; claims
+	 * wait for them. */
 	if (!c->nvml || (c->fallback != NVML_REASON_NONE && c->lists_tried))
 		return available_in_fallback(n, c, index);
 	t = last_placement_type(c, c->types.items[index].type_id);
-	return t ? MIN(placement_count(placement_type_free(t, overlay)), capacity_free_vfs(n, c)) : 0;
+	return t ? MIN(placement_count(placement_type_free(t, overlay)), capacity_free_vfs(n, c))
+		 : 0;
 }
 
 static unsigned random_below(unsigned limit)
@@ -246,7 +251,8 @@ static unsigned random_below(unsigned limit)
 }
 
 struct vf *capacity_pick_vf(const struct node *n, struct card *c, unsigned index,
-			    bool (*skip)(const struct vf *v, const void *userdata), const void *userdata)
+			    bool (*skip)(const struct vf *v, const void *userdata),
+			    const void *userdata)
 {
 	bool by_list = c->fallback != NVML_REASON_NONE || !c->nvml;
 	struct vf *fit[INVENTORY_VFS_MAX];

@@ -45,10 +45,12 @@ static char *catalogue_to_text(const struct card *c)
 	for (unsigned i = 0; i < c->types.n; i++) {
 		const struct profile *p = &c->types.items[i];
 
-		json_array_append_new(types, json_pack("{s:I,s:s,s:I}", "id", (json_int_t)p->type_id, "name",
-						       p->name, "framebuffer_mb", (json_int_t)p->framebuffer_mb));
+		json_array_append_new(
+			types, json_pack("{s:I,s:s,s:I}", "id", (json_int_t)p->type_id, "name",
+					 p->name, "framebuffer_mb", (json_int_t)p->framebuffer_mb));
 	}
-	root = json_pack("{s:s,s:b,s:o}", "name", c->name, "complete", c->catalogue_complete, "types", types);
+	root = json_pack("{s:s,s:b,s:o}", "name", c->name, "complete", c->catalogue_complete,
+			 "types", types);
 	text = root ? json_dumps(root, JSON_COMPACT) : NULL;
 	json_decref(root);
 	return text;
@@ -85,7 +87,8 @@ void catalogue_take_nvml(struct node *n, struct card *c, const struct nvml_card 
 			continue;
 		c->max_instances[at] = t->max_instances;
 		c->gi_profile[at] = t->gi_profile;
-		c->gi_room[at] = t->gi_count == NVML_GI_NONE ? NVML_GI_NONE : t->gi_count * t->gi_vgpus;
+		c->gi_room[at] = t->gi_count == NVML_GI_NONE ? NVML_GI_NONE
+							     : t->gi_count * t->gi_vgpus;
 	}
 	if (!c->catalogue_complete)
 		c->catalogue_stored = false;
@@ -161,7 +164,8 @@ void catalogue_restore(struct node *n, struct card *c)
 			return;
 		root = json_loads(record->catalogue, JSON_REJECT_DUPLICATES, NULL);
 		if (!root) {
-			log_warning("catalogue: stored text is not valid, ignoring it until the card is read");
+			log_warning("catalogue: stored text is not valid, ignoring it until the "
+				    "card is read");
 			return;
 		}
 		name = json_string_value(json_object_get(root, "name"));
@@ -196,7 +200,8 @@ void catalogue_set_cordon(struct node *n, struct card *c, bool cordoned)
 bool catalogue_all_complete(const struct node *n)
 {
 	for (unsigned i = 0; i < n->n_cards; i++)
-		if (n->cards[i]->present && n->cards[i]->has_vfs && !n->cards[i]->catalogue_complete)
+		if (n->cards[i]->present && n->cards[i]->has_vfs &&
+		    !n->cards[i]->catalogue_complete)
 			return false;
 	return true;
 }

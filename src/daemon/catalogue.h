@@ -2,9 +2,9 @@
 /*
  * The catalogue of one card: which vGPU types it has, by its own lists and by NVML's answer for it.
  *
- * Types are added, never taken away while berthd runs: a list on a full card shows less than there is
- * (host-sysfs.md 1.2). The last known catalogue is stored, so names and totals survive a start during
- * which the card cannot be asked. An id is never carried over to another card.
+ * Types are added, never taken away while berthd runs: a list on a full card shows less than there
+ * is (host-sysfs.md 1.2). The last known catalogue is stored, so names and totals survive a start
+ * during which the card cannot be asked. An id is never carried over to another card.
  */
 #pragma once
 

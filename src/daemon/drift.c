@@ -14,7 +14,8 @@
 /* How long NVML and the VFs have to disagree for drift. */
 #define DRIFT_USEC (500 * USEC_PER_MSEC)
 
-/* Every configured VF's span and every active instance is known, so free placements can be computed. */
+/* Every configured VF's span and every active instance is known, so free placements can be
+ * computed. */
 static bool known_spans(const struct card *c, struct placement_set *ret)
 {
 	*ret = (struct placement_set){ 0 };
@@ -34,7 +35,8 @@ static bool known_spans(const struct card *c, struct placement_set *ret)
 
 		if (in->placement_id == PLACEMENT_NONE)
 			return false;
-		placement_set_add(ret, (struct placement_span){ in->placement_id, cards_type_size(c, in->type_id) });
+		placement_set_add(ret, (struct placement_span){ in->placement_id,
+								cards_type_size(c, in->type_id) });
 	}
 	return true;
 }
@@ -52,7 +54,8 @@ static bool has_drift(const struct card *c, char *text, size_t size)
 		if (expected == t->creatable)
 			continue;
 		snprintf(text, size, "%s: NVML has %u free placements, the VFs leave %u",
-			 c->nvml->types[i].profile.name, placement_count(t->creatable), placement_count(expected));
+			 c->nvml->types[i].profile.name, placement_count(t->creatable),
+			 placement_count(expected));
 		return true;
 	}
 	return false;
@@ -78,8 +81,8 @@ void drift_vfs_were_read(struct node *n, const struct card *c)
 }
 
 /* What another program writes reaches the VFs' state up to a second later, and what it writes and
- * takes back may never. So one difference is only a suspicion; it is drift when the VFs, read a while
- * after it, are as they were, and NVML's answer then differs in the same way. */
+ * takes back may never. So one difference is only a suspicion; it is drift when the VFs, read a
+ * while after it, are as they were, and NVML's answer then differs in the same way. */
 void drift_judge(struct node *n, struct card *c)
 {
 	char text[NODE_TEXT_MAX] = "", address[PCI_ADDR_MAX];
@@ -101,7 +104,8 @@ void drift_judge(struct node *n, struct card *c)
 		return;
 	node_metrics_count_drift(n);
 	if (!c->drift)
-		log_warning("placements: NVML and the VFs disagree, NVML counts card=%s: %s", address, text);
+		log_warning("placements: NVML and the VFs disagree, NVML counts card=%s: %s",
+			    address, text);
 	c->drift = true;
 	c->suspected_seq = 0;
 }

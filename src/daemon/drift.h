@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Drift: NVML counts placements as taken, or as free, that the VFs of the card say otherwise of. A vGPU
- * that the driver did not let go of looks like this. NVML counts; drift is shown, logged and counted.
+ * Drift: NVML counts placements as taken, or as free, that the VFs of the card say otherwise of. A
+ * vGPU that the driver did not let go of looks like this. NVML counts; drift is shown, logged and
+ * counted.
  *
  * It does not repair anything, and it is not judged before driver 570, where NVML does not count
  * configured VFs.

@@ -66,7 +66,8 @@ static void lists_done(const struct card_reply *reply, void *userdata)
 	if (reply->result == 0) {
 		if (reply->bad_lines > 0)
 			log_warning("catalogue: %u lines do not parse, ignoring them card=%s: %s",
-				    reply->bad_lines, pci_addr_format(c->address, text), reply->text);
+				    reply->bad_lines, pci_addr_format(c->address, text),
+				    reply->text);
 		catalogue_take_lists(n, c, reply);
 		c->list_seq = c->listing_seq;
 	} else if (cards_is_gone(reply->result)) {
@@ -108,10 +109,11 @@ static void request_lists(struct node *n, struct card *c)
 
 /* --- Fallbacks ------------------------------------------------------------------------------ */
 
-static void publish_fallback(struct node *n, const char *gpu, enum nvml_reason reason, const char *text)
+static void publish_fallback(struct node *n, const char *gpu, enum nvml_reason reason,
+			     const char *text)
 {
-	json_t *data = json_pack("{s:s?,s:s?,s:s?}", "gpu", gpu, "reason", nvml_reason_name(reason), "detail",
-				 reason == NVML_REASON_NONE ? NULL : text);
+	json_t *data = json_pack("{s:s?,s:s?,s:s?}", "gpu", gpu, "reason", nvml_reason_name(reason),
+				 "detail", reason == NVML_REASON_NONE ? NULL : text);
 
 	if (data && http_events_publish(n->events, "fallback", data) < 0)
 		log_debug("events: a fallback event was not published, ignoring");
@@ -127,15 +129,17 @@ static void set_host_fallback(struct node *n, enum nvml_reason reason, int code,
 {
 	enum nvml_reason old = n->host_fallback;
 
-	if (old == reason && same_error(n->host_fallback_text, n->host_fallback_code, reason ? text : "", code))
+	if (old == reason &&
+	    same_error(n->host_fallback_text, n->host_fallback_code, reason ? text : "", code))
 		return;
 	n->host_fallback = reason;
 	n->host_fallback_code = code;
 	str_copy_cut(n->host_fallback_text, sizeof n->host_fallback_text, reason ? text : "");
 	str_sanitize(n->host_fallback_text, strlen(n->host_fallback_text));
 	if (reason != NVML_REASON_NONE)
-		log_warning("nvml: not usable, the host falls back to the VFs' own lists reason=%s: %s",
-			    nvml_reason_name(reason), n->host_fallback_text);
+		log_warning(
+			"nvml: not usable, the host falls back to the VFs' own lists reason=%s: %s",
+			nvml_reason_name(reason), n->host_fallback_text);
 	else if (old != NVML_REASON_NONE)
 		log_info("nvml: usable again");
 	publish_fallback(n, NULL, reason, n->host_fallback_text);
@@ -166,8 +170,8 @@ static void set_card_fallback(struct node *n, struct card *c, enum nvml_reason r
 		return;
 	pci_addr_format(c->address, address);
 	if (reason != NVML_REASON_NONE)
-		log_warning("nvml: card falls back to its VFs' own lists card=%s reason=%s: %s", address,
-			    nvml_reason_name(reason), c->fallback_text);
+		log_warning("nvml: card falls back to its VFs' own lists card=%s reason=%s: %s",
+			    address, nvml_reason_name(reason), c->fallback_text);
 	else if (old != NVML_REASON_NONE)
 		log_info("nvml: card's placements are used again card=%s", address);
 	publish_fallback(n, address, reason, c->fallback_text);
@@ -245,8 +249,8 @@ static void apply_answer(struct node *n, const struct nvml_answer *answer)
 		for (unsigned i = 0; i < n->n_cards; i++) {
 			n->cards[i]->mode = NVML_MODE_UNKNOWN;
 			if (n->cards[i]->has_vfs)
-				set_card_fallback(n, n->cards[i], answer->reason, answer->nvml_error,
-						  answer->text, true);
+				set_card_fallback(n, n->cards[i], answer->reason,
+						  answer->nvml_error, answer->text, true);
 		}
 	}
 	for (unsigned i = 0; i < answer->n_cards; i++) {
@@ -290,13 +294,15 @@ static bool wants_query(const struct card *c)
 
 /* --- While NVML hangs ------------------------------------------------------------------------- */
 
-/* As if a query had been sent and had timed out. The text is that of the first one: it is one hang. */
+/* As if a query had been sent and had timed out. The text is that of the first one: it is one hang.
+ */
 static void apply_timeout(struct node *n)
 {
 	uint64_t now = clock_now_usec();
-	struct nvml_answer answer = {
-		.reason = NVML_REASON_TIMEOUT, .skipped = true, .asked_usec = now, .answered_usec = now
-	};
+	struct nvml_answer answer = { .reason = NVML_REASON_TIMEOUT,
+				      .skipped = true,
+				      .asked_usec = now,
+				      .answered_usec = now };
 
 	if (n->host_fallback == NVML_REASON_TIMEOUT)
 		str_copy_cut(answer.text, sizeof answer.text, n->host_fallback_text);
@@ -359,8 +365,8 @@ void snapshot_driver_changed(struct node *n)
 	sd_event_source_set_enabled(n->probe_timer, SD_EVENT_OFF);
 }
 
-/* Claims had to wait for the end of another query first: they fall back when their time is over. The
- * query goes on. */
+/* Claims had to wait for the end of another query first: they fall back when their time is over.
+ * The query goes on. */
 static int claims_waited_enough(sd_event_source *source, uint64_t usec, void *userdata)
 {
 	struct node *n = userdata;
@@ -377,7 +383,8 @@ static int claims_waited_enough(sd_event_source *source, uint64_t usec, void *us
 	return 0;
 }
 
-/* --- Asking ------------------------------------------------------------------------------------ */
+/* --- Asking ------------------------------------------------------------------------------------
+ */
 
 static void sweep_answered(const struct nvml_answer *answer, void *userdata)
 {
@@ -409,9 +416,10 @@ static unsigned begin_query(struct node *n, struct pci_addr cards[static NVML_CA
 	return count;
 }
 
-/* A refresh gives way to a claim, unless it has run for as long as one takes: then it is nearly over,
- * or hangs. A query that claims wait for is asked anew only at its very beginning, so that those of a
- * burst, which do not all come in one turn of the loop, share it; that costs the first a tenth. */
+/* A refresh gives way to a claim, unless it has run for as long as one takes: then it is nearly
+ * over, or hangs. A query that claims wait for is asked anew only at its very beginning, so that
+ * those of a burst, which do not all come in one turn of the loop, share it; that costs the first a
+ * tenth. */
 static void ask_anew_for_claims(struct node *n)
 {
 	bool waited_for = allocate_waits(n, n->answered_seq, n->sweep_seq);
@@ -459,7 +467,8 @@ static int start_sweep(sd_event_source *source, void *userdata)
 void snapshot_request(struct node *n)
 {
 	n->sweep_wanted = true;
-	if (n->sweep_busy && n->claims_since_usec == 0 && allocate_waits(n, n->sweep_seq, UINT64_MAX))
+	if (n->sweep_busy && n->claims_since_usec == 0 &&
+	    allocate_waits(n, n->sweep_seq, UINT64_MAX))
 		n->claims_since_usec = clock_now_usec();
 	/* Once per turn of the loop: claims that came in together share the query. */
 	if (sd_event_source_set_enabled(n->defer, SD_EVENT_ONESHOT) < 0)

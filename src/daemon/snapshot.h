@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The placements in use: asked of NVML (and, for cards in a fallback, of the VFs' own lists), kept in
- * memory, and told apart from what was written meanwhile.
+ * The placements in use: asked of NVML (and, for cards in a fallback, of the VFs' own lists), kept
+ * in memory, and told apart from what was written meanwhile.
  *
- * One query at a time. Requests for a refresh coalesce and give way to claims; a claim that waits goes
- * with the next query, and all that wait share it. An older answer never replaces a newer one.
+ * One query at a time. Requests for a refresh coalesce and give way to claims; a claim that waits
+ * goes with the next query, and all that wait share it. An older answer never replaces a newer one.
  * Fallbacks are counted once a query and reason, and logged when they start, change and end.
  */
 #pragma once
@@ -13,7 +13,8 @@
 
 int snapshot_start(struct node *n, struct error *err) _must_check_;
 
-/* Asks for a refresh, or tells that a claim waits for an answer newer than now. Cheap, coalesces. */
+/* Asks for a refresh, or tells that a claim waits for an answer newer than now. Cheap, coalesces.
+ */
 void snapshot_request(struct node *n);
 
 /* The driver was given back or taken in use by hand: what was known of a hang does not count. */

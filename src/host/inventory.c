@@ -11,9 +11,9 @@
 #include "base/str.h"
 #include "host/listing.h"
 
-#define VENDOR_NVIDIA 0x10de
+#define VENDOR_NVIDIA	   0x10de
 #define BASE_CLASS_DISPLAY 0x03
-#define ATTR_MAX 64
+#define ATTR_MAX	   64
 
 /* --- Attributes ----------------------------------------------------------------------------- */
 
@@ -83,8 +83,8 @@ static int read_iommu_group(int dir_fd)
 	char name[16];
 	uint32_t group;
 
-	if (file_link_basename(dir_fd, "iommu_group", name, sizeof name) < 0 || str_to_u32(name, &group) < 0 ||
-	    group > INT_MAX)
+	if (file_link_basename(dir_fd, "iommu_group", name, sizeof name) < 0 ||
+	    str_to_u32(name, &group) < 0 || group > INT_MAX)
 		return -1;
 	return (int)group;
 }
@@ -123,7 +123,8 @@ static void read_vfio_device(int vf_fd, struct inventory_vf *vf)
 		return;
 	listing_init(&l, fd);
 	while ((name = listing_next(&l, &r)))
-		if (str_starts_with(name, "vfio") && str_copy(vf->vfio_device, sizeof vf->vfio_device, name) == 0)
+		if (str_starts_with(name, "vfio") &&
+		    str_copy(vf->vfio_device, sizeof vf->vfio_device, name) == 0)
 			return;
 }
 
@@ -191,7 +192,8 @@ static void scan_vf(int devices_fd, int card_fd, struct inventory_card *card, co
 	/* Through the PF's link the way is shorter than from the bus's list of devices. */
 	vf_fd = openat(card_fd, link, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (vf_fd < 0)
-		vf_fd = openat(devices_fd, pci_addr_format(address, bdf), O_PATH | O_DIRECTORY | O_CLOEXEC);
+		vf_fd = openat(devices_fd, pci_addr_format(address, bdf),
+			       O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (vf_fd < 0)
 		set_reason(vf->reason, "VF folder", -errno);
 	else
@@ -248,8 +250,8 @@ static int read_numa_node(const char *sysfs_root, int card_fd)
 	return exists(AT_FDCWD, path) ? (int)node : -1;
 }
 
-/* True for a graphics function of NVIDIA that does not say it is a VF. One that vanishes while it is
- * looked at is none. */
+/* True for a graphics function of NVIDIA that does not say it is a VF. One that vanishes while it
+ * is looked at is none. */
 static bool is_card(int devices_fd, const char *name)
 {
 	struct pci_addr physfn;
@@ -277,7 +279,8 @@ static bool scan_card(const char *sysfs_root, int devices_fd, struct inventory_c
 	uint32_t total = 0;
 	int r;
 
-	fd = openat(devices_fd, pci_addr_format(card->address, bdf), O_PATH | O_DIRECTORY | O_CLOEXEC);
+	fd = openat(devices_fd, pci_addr_format(card->address, bdf),
+		    O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	r = read_hex(fd, "device", &card->device_id);
@@ -431,7 +434,8 @@ static struct inventory *inventory_new(unsigned n_candidates)
 
 	if (!inv)
 		return NULL;
-	inv->cards = calloc(MIN(n_candidates + 1U, (unsigned)INVENTORY_CARDS_MAX), sizeof *inv->cards);
+	inv->cards = calloc(MIN(n_candidates + 1U, (unsigned)INVENTORY_CARDS_MAX),
+			    sizeof *inv->cards);
 	return inv->cards ? inv : inventory_free(inv);
 }
 
@@ -488,8 +492,8 @@ struct inventory *inventory_free(struct inventory *inv)
 static bool vf_equal(const struct inventory_vf *a, const struct inventory_vf *b)
 {
 	return pci_addr_equal(a->address, b->address) && a->number == b->number &&
-	       a->vendor_vfio == b->vendor_vfio && a->mdev == b->mdev && a->vfio_group == b->vfio_group &&
-	       a->vfio_node == b->vfio_node &&
+	       a->vendor_vfio == b->vendor_vfio && a->mdev == b->mdev &&
+	       a->vfio_group == b->vfio_group && a->vfio_node == b->vfio_node &&
 	       strcmp(a->driver, b->driver) == 0 && strcmp(a->vfio_device, b->vfio_device) == 0 &&
 	       strcmp(a->reason, b->reason) == 0;
 }

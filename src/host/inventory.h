@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "model/pci.h"
 
-#define INVENTORY_CARDS_MAX 64
-#define INVENTORY_VFS_MAX 64 /* per card */
+#define INVENTORY_CARDS_MAX  64
+#define INVENTORY_VFS_MAX    64 /* per card */
 #define INVENTORY_REASON_MAX 96
 
 enum inventory_framework {
@@ -24,26 +24,26 @@ enum inventory_framework {
 
 struct inventory_vf {
 	struct pci_addr address;
-	unsigned number;	 /* N of virtfnN */
-	char driver[32];	 /* "" when unbound */
-	bool vendor_vfio;	 /* bound to nvidia, with nvidia/current_vgpu_type */
-	bool mdev;		 /* has mdev_supported_types */
-	int vfio_group;		 /* -1: none */
-	char vfio_device[24];	 /* "vfio12"; "" none */
-	bool vfio_node;		 /* its node is there (inventory_find_nodes()) */
+	unsigned number;		   /* N of virtfnN */
+	char driver[32];		   /* "" when unbound */
+	bool vendor_vfio;		   /* bound to nvidia, with nvidia/current_vgpu_type */
+	bool mdev;			   /* has mdev_supported_types */
+	int vfio_group;			   /* -1: none */
+	char vfio_device[24];		   /* "vfio12"; "" none */
+	bool vfio_node;			   /* its node is there (inventory_find_nodes()) */
 	char reason[INVENTORY_REASON_MAX]; /* why it is not usable; "" when it is (vendor_vfio) */
 };
 
 struct inventory_card {
 	struct pci_addr address;
-	uint32_t device_id;	/* PCI device id */
+	uint32_t device_id; /* PCI device id */
 	char driver[32];
-	int numa_node;		/* -1: unset, missing, or not a node of this machine */
-	unsigned total_vfs;	/* sriov_totalvfs; 0: no SR-IOV */
+	int numa_node;	    /* -1: unset, missing, or not a node of this machine */
+	unsigned total_vfs; /* sriov_totalvfs; 0: no SR-IOV */
 	int iommu_group;
 	unsigned n_vfs;
 	struct inventory_vf vfs[INVENTORY_VFS_MAX]; /* by number */
-	char reason[INVENTORY_REASON_MAX]; /* what could not be read of the card */
+	char reason[INVENTORY_REASON_MAX];	    /* what could not be read of the card */
 };
 
 /*
@@ -55,8 +55,9 @@ struct inventory {
 	enum inventory_framework framework;
 	unsigned n_cards;
 	unsigned n_cards_beyond; /* above INVENTORY_CARDS_MAX: left out, the highest addresses */
-	bool iommufd; /* /dev/iommu is there (inventory_find_nodes()) */
-	struct inventory_card *cards; /* owned; by address; also cards without SR-IOV (passthrough) */
+	bool iommufd;		 /* /dev/iommu is there (inventory_find_nodes()) */
+	struct inventory_card
+		*cards; /* owned; by address; also cards without SR-IOV (passthrough) */
 };
 
 /* Scans `sysfs_root`. -errno only when bus/pci/devices itself cannot be listed. */
@@ -73,4 +74,5 @@ bool inventory_equal(const struct inventory *a, const struct inventory *b);
  * it: cheap enough for once a second. -errno. */
 int inventory_fingerprint(const char *sysfs_root, uint64_t *ret) _must_check_;
 
-const char *inventory_framework_name(enum inventory_framework f); /* "vendor_vfio", "mdev", "none" */
+const char *inventory_framework_name(
+	enum inventory_framework f); /* "vendor_vfio", "mdev", "none" */

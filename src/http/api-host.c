@@ -172,7 +172,8 @@ static struct card *requested_card(struct http_request *req, const struct node *
 	if (n->inventory_known)
 		http_reply_problem(req, -E_NOT_FOUND, "no such GPU", NULL);
 	else
-		http_reply_problem(req, -E_NOT_READY, "the first look at the host has not ended", NULL);
+		http_reply_problem(req, -E_NOT_READY, "the first look at the host has not ended",
+				   NULL);
 	return NULL;
 }
 
@@ -244,8 +245,9 @@ static void set_cordon(struct http_request *req, struct node *n, bool cordoned)
 	/* The first commit of a new database must be the adoption. */
 	if (!node_is_ready(n)) {
 		http_reply_problem(req,
-				   claim_store_get_state(n->store) == STORE_STATE_UNREADABLE ? -E_STORE_UNAVAILABLE
-											     : -E_NOT_READY,
+				   claim_store_get_state(n->store) == STORE_STATE_UNREADABLE
+					   ? -E_STORE_UNAVAILABLE
+					   : -E_NOT_READY,
 				   node_not_ready_reason(n), NULL);
 		return;
 	}

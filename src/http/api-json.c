@@ -120,7 +120,8 @@ static json_t *vf_reason(const struct node *n, const struct vf *v)
 	if (!v->usable)
 		return api_json_text(v->reason);
 	if (node_vf_is_blocked(n, v))
-		snprintf(text, sizeof text, "IOMMU group %d has several devices and goes to one VM only",
+		snprintf(text, sizeof text,
+			 "IOMMU group %d has several devices and goes to one VM only",
 			 v->vfio_group);
 	return api_json_text(text);
 }
@@ -133,9 +134,9 @@ json_t *api_json_vf(const struct node *n, const struct card *c, const struct vf 
 	o = json_pack("{s:o,s:o,s:i,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:s?,s:b,s:b,s:b}", "address",
 		      api_json_address(v->address), "gpu", api_json_address(c->address), "number",
 		      (int)v->number, "state", vf_state(n, c, v), "usable", v->usable, "reason",
-		      vf_reason(n, v), "driver", api_json_text(v->driver),
-		      "type_id", json_integer(v->type_id), "profile",
-		      api_json_text(p ? p->name : ""), "placement",
+		      vf_reason(n, v), "driver", api_json_text(v->driver), "type_id",
+		      json_integer(v->type_id), "profile", api_json_text(p ? p->name : ""),
+		      "placement",
 		      v->type_id ? api_json_placement(v->span.size ? v->span.id : -1, v->span.size)
 				 : json_null(),
 		      "claim", v->claim ? v->claim->claim.name : NULL, "quarantined",
@@ -186,11 +187,13 @@ static json_t *json_blocked_by(const struct card *c, uint32_t type_id)
 		if (v->span.size == 0)
 			continue;
 		for (unsigned k = 0; k < t->n_ids; k++)
-			blocks |= t->ids[k] < v->span.id + v->span.size && v->span.id < t->ids[k] + t->size;
+			blocks |= t->ids[k] < v->span.id + v->span.size &&
+				  v->span.id < t->ids[k] + t->size;
 		if (blocks)
-			json_array_append_new(list, json_pack("{s:i,s:i,s:s?}", "id", (int)v->span.id, "size",
-							      (int)v->span.size, "claim",
-							      v->claim ? v->claim->claim.name : NULL));
+			json_array_append_new(list,
+					      json_pack("{s:i,s:i,s:s?}", "id", (int)v->span.id,
+							"size", (int)v->span.size, "claim",
+							v->claim ? v->claim->claim.name : NULL));
 	}
 	return list;
 }
@@ -214,7 +217,8 @@ static json_t *json_card_profiles(const struct node *n, const struct card *c)
 				  free_placements < 0 ? json_null() : json_integer(free_placements),
 				  "available", (int)capacity_available(n, c, i, &overlay),
 				  "blocked_by",
-				  free_placements == 0 ? json_blocked_by(c, p->type_id) : json_array()));
+				  free_placements == 0 ? json_blocked_by(c, p->type_id)
+						       : json_array()));
 	}
 	return list;
 }

@@ -84,7 +84,8 @@ void api_get_events(struct http_request *req, void *userdata)
 	if (api_refuse_query(req) < 0)
 		return;
 	http_events_serve(api->node->events, req);
-	/* Capacity is not rendered while nobody listens: one who comes back gets what changed meanwhile. */
+	/* Capacity is not rendered while nobody listens: one who comes back gets what changed
+	 * meanwhile. */
 	node_has_changed(api->node, api);
 }
 

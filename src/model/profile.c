@@ -54,7 +54,8 @@ bool profile_name_is_mig(const char *name)
 {
 	const char *last = strrchr(name, '-');
 
-	return last && last - name >= 3 && is_digit(last[-1]) && last[-2] == '-' && is_digit(last[1]);
+	return last && last - name >= 3 && is_digit(last[-1]) && last[-2] == '-' &&
+	       is_digit(last[1]);
 }
 
 /* "  1150 : NVIDIA L40S-4Q", without the newline. */

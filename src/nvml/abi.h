@@ -83,7 +83,8 @@ struct nvml_abi_max_per_gi {
 struct nvml_gpu_instance; /* opaque: nvmlGpuInstance_t is a pointer to it */
 
 #if UINTPTR_MAX == UINT64_MAX
-static_assert(sizeof(struct nvml_abi_max_per_gi) == (NVML_ABI_MAX_PER_GI_VERSION & 0xffffff), "size");
+static_assert(sizeof(struct nvml_abi_max_per_gi) == (NVML_ABI_MAX_PER_GI_VERSION & 0xffffff),
+	      "size");
 static_assert(sizeof(struct nvml_abi_mode) == (NVML_ABI_MODE_VERSION & 0xffffff), "size");
 static_assert(sizeof(struct nvml_abi_placement_id) == (NVML_ABI_PLACEMENT_ID_VERSION & 0xffffff),
 	      "size");

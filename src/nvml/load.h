@@ -33,8 +33,8 @@ struct nvml_api {
 	int (*type_gi_profile)(uint32_t type, unsigned *ret);
 	int (*type_per_gi)(struct nvml_abi_max_per_gi *max);
 	/* The count is output only; the buffer has to hold what the profile can have. */
-	int (*gpu_instances)(struct nvml_device *d, unsigned profile, struct nvml_gpu_instance **instances,
-			     unsigned *ret_count);
+	int (*gpu_instances)(struct nvml_device *d, unsigned profile,
+			     struct nvml_gpu_instance **instances, unsigned *ret_count);
 	int (*active_instances)(struct nvml_device *d, unsigned *count, uint32_t *ids);
 	int (*instance_type)(uint32_t instance, uint32_t *ret_type);
 	int (*instance_placement)(uint32_t instance, struct nvml_abi_placement_id *id);

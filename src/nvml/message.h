@@ -42,9 +42,10 @@ const char *nvml_reason_name(enum nvml_reason r);
 const char *nvml_mode_name(enum nvml_mode m); /* "mixed", "equal", "mig", "unknown" */
 
 struct nvml_type {
-	struct profile profile;		 /* name and framebuffer as NVML says */
-	uint32_t max_instances;		 /* whole card, equal-size mode; 0: unknown */
-	uint32_t gi_profile; /* of the GPU instances that back it, in MIG mode; NVML_GI_NONE: none, unknown */
+	struct profile profile; /* name and framebuffer as NVML says */
+	uint32_t max_instances; /* whole card, equal-size mode; 0: unknown */
+	uint32_t gi_profile; /* of the GPU instances that back it, in MIG mode; NVML_GI_NONE: none,
+				unknown */
 	uint32_t gi_vgpus;   /* vGPUs of it that one such instance holds */
 	uint32_t gi_count;   /* such instances on the card now; NVML_GI_NONE: unknown */
 	struct placement_type placement; /* size 0, no ids: no placements in this mode */

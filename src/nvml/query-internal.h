@@ -47,8 +47,10 @@ int nvml_read_list(int (*call)(struct nvml_device *d, unsigned *count, uint32_t 
 /* The card's types, with supported placements in mixed-size mode. False: the card has failed. */
 bool nvml_read_types(struct nvml_session *s, struct nvml_device *d, struct nvml_card *card);
 
-/* How many GPU instances there are for each type, in MIG mode. What cannot be read stays unknown. */
-void nvml_read_gpu_instances(const struct nvml_session *s, struct nvml_device *d, struct nvml_card *card);
+/* How many GPU instances there are for each type, in MIG mode. What cannot be read stays unknown.
+ */
+void nvml_read_gpu_instances(const struct nvml_session *s, struct nvml_device *d,
+			     struct nvml_card *card);
 
 enum nvml_progress {
 	NVML_PROGRESS_DONE,	/* also where the card has failed */

@@ -131,7 +131,8 @@ static void read_gi_profile(const struct nvml_session *s, struct nvml_type *t)
 		t->gi_vgpus = max.max;
 }
 
-void nvml_read_gpu_instances(const struct nvml_session *s, struct nvml_device *d, struct nvml_card *card)
+void nvml_read_gpu_instances(const struct nvml_session *s, struct nvml_device *d,
+			     struct nvml_card *card)
 {
 	struct nvml_gpu_instance *instances[NVML_LIST_MAX];
 
@@ -145,7 +146,8 @@ void nvml_read_gpu_instances(const struct nvml_session *s, struct nvml_device *d
 			k++;
 		if (k < i)
 			t->gi_count = card->types[k].gi_count;
-		else if (s->api.gpu_instances(d, t->gi_profile, instances, &count) == NVML_CODE_SUCCESS)
+		else if (s->api.gpu_instances(d, t->gi_profile, instances, &count) ==
+			 NVML_CODE_SUCCESS)
 			t->gi_count = MIN(count, NVML_LIST_MAX);
 	}
 }
