@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -21,15 +20,11 @@ static ssize_t read_retry(int fd, void *buf, size_t n)
 	return r < 0 ? -errno : r;
 }
 
-int file_read_at(int dir_fd, const char *path, size_t limit, char **ret, size_t *ret_len)
+int file_read_fd(int fd, size_t limit, char **ret, size_t *ret_len)
 {
 	_free_ char *data = NULL;
 	size_t len = 0, cap = 0;
-	_close_ int fd = -1;
 
-	fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	if (fd < 0)
-		return -errno;
 	for (;;) {
 		ssize_t r;
 
@@ -56,6 +51,15 @@ int file_read_at(int dir_fd, const char *path, size_t limit, char **ret, size_t 
 	if (ret_len)
 		*ret_len = len;
 	return 0;
+}
+
+int file_read_at(int dir_fd, const char *path, size_t limit, char **ret, size_t *ret_len)
+{
+	_close_ int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+
+	if (fd < 0)
+		return -errno;
+	return file_read_fd(fd, limit, ret, ret_len);
 }
 
 int file_read_into(int dir_fd, const char *path, char *buf, size_t size, size_t *ret_len)
@@ -99,7 +103,7 @@ static int write_all(int fd, const char *data, size_t n)
 	return 0;
 }
 
-static int sync_folder_of(const char *path)
+int file_sync_folder_of(const char *path)
 {
 	_free_ char *folder = strdup(path);
 	_close_ int fd = -1;
@@ -118,10 +122,12 @@ static int sync_folder_of(const char *path)
 	return fsync(fd) < 0 ? -errno : 0;
 }
 
-int file_replace(const char *path, const void *data, size_t n, mode_t mode)
+int file_replace_stat(const char *path, const void *data, size_t n, mode_t mode,
+		      struct stat *ret_st)
 {
 	_free_ char *tmp = str_printf("%s.tmp", path);
 	_close_ int fd = -1;
+	struct stat st;
 	int r;
 
 	if (!tmp)
@@ -130,7 +136,7 @@ int file_replace(const char *path, const void *data, size_t n, mode_t mode)
 	if (fd < 0)
 		return -errno;
 	r = write_all(fd, data, n);
-	if (r == 0 && fsync(fd) < 0)
+	if (r == 0 && (fsync(fd) < 0 || fstat(fd, &st) < 0))
 		r = -errno;
 	if (r == 0 && rename(tmp, path) < 0)
 		r = -errno;
@@ -138,7 +144,15 @@ int file_replace(const char *path, const void *data, size_t n, mode_t mode)
 		unlink(tmp);
 		return r;
 	}
-	return sync_folder_of(path);
+	*ret_st = st;
+	return file_sync_folder_of(path);
+}
+
+int file_replace(const char *path, const void *data, size_t n, mode_t mode)
+{
+	struct stat st;
+
+	return file_replace_stat(path, data, n, mode, &st);
 }
 
 int file_make_dirs(const char *path, mode_t mode)

@@ -65,7 +65,7 @@ int str_to_usec(const char *s, uint64_t *ret_usec)
 		const char *unit;
 		uint64_t usec;
 	} units[] = {
-		{ "us", 1 },	   { "ms", 1000 },	    { "s", 1000000 },
+		{ "us", 1 },	   { "ms", 1000 },	   { "s", 1000000 },
 		{ "m", 60000000 }, { "h", 3600000000ULL }, { "", 1000000 },
 	};
 	size_t digits = strspn(s, "0123456789");
@@ -162,6 +162,59 @@ bool str_is_utf8(const char *s, size_t n)
 		i += len;
 	}
 	return true;
+}
+
+/* '0' in the pattern stands for a digit, everything else for itself. */
+static bool matches_pattern(const char *s, const char *pattern)
+{
+	for (; *pattern; s++, pattern++)
+		if (*pattern == '0' ? *s < '0' || *s > '9' : *s != *pattern)
+			return false;
+	return true;
+}
+
+static int two_digits(const char *s)
+{
+	return (s[0] - '0') * 10 + (s[1] - '0');
+}
+
+static bool is_date(const char *s)
+{
+	static const int days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };
+	int year = two_digits(s) * 100 + two_digits(s + 2);
+	int month = two_digits(s + 5), day = two_digits(s + 8);
+	bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+
+	if (month < 1 || month > 12 || day < 1)
+		return false;
+	return day <= days[month - 1] + (month == 2 && leap);
+}
+
+static bool is_time(const char *s)
+{
+	return two_digits(s) <= 23 && two_digits(s + 3) <= 59;
+}
+
+bool str_is_rfc3339(const char *s, size_t n)
+{
+	static const char date_time[] = "0000-00-00T00:00:00", offset[] = "+00:00";
+	size_t at = sizeof date_time - 1;
+
+	if (n <= at || !matches_pattern(s, date_time) || !is_date(s) || !is_time(s + 11) ||
+	    two_digits(s + 17) > 59)
+		return false;
+	if (s[at] == '.') {
+		size_t start = ++at;
+
+		while (at < n && s[at] >= '0' && s[at] <= '9')
+			at++;
+		if (at == start)
+			return false;
+	}
+	if (n - at == 1)
+		return s[at] == 'Z';
+	return n - at == sizeof offset - 1 && (s[at] == '+' || s[at] == '-') &&
+	       matches_pattern(s + at + 1, offset + 1) && is_time(s + at + 1);
 }
 
 bool str_starts_with(const char *s, const char *prefix)

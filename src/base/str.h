@@ -25,6 +25,9 @@ void str_copy_cut(char *dst, size_t size, const char *src);
 void str_sanitize(char *s, size_t n);
 bool str_is_utf8(const char *s, size_t n);
 
+/* "2026-11-29T16:38:00[.fraction](Z|+01:00)" with a date and a time that exist. */
+bool str_is_rfc3339(const char *s, size_t n);
+
 bool str_starts_with(const char *s, const char *prefix);
 bool str_ends_with(const char *s, const char *suffix);
 static inline bool str_is_empty(const char *s)

@@ -169,22 +169,28 @@ static int read_undo(const struct row_reader *r, struct store_content *content)
 static int read_card(const struct row_reader *r, struct store_content *content)
 {
 	bool has_catalogue = sqlite3_column_type(r->st, 2) != SQLITE_NULL;
-	const char *text = NULL;
+	bool has_recovery = sqlite3_column_type(r->st, 3) != SQLITE_NULL;
+	const char *text = NULL, *recovery = NULL;
 	struct card_record card;
 	int64_t cordoned = 0;
-	size_t n = 0;
+	size_t n = 0, m = 0;
 	int k;
 
 	if ((k = row_addr(r, 0, &card.card)) < 0 ||
 	    (k = row_number(r, 1, 0, 1, &cordoned)) < 0 ||
-	    (has_catalogue && (k = row_text(r, 2, &text, &n)) < 0))
+	    (has_catalogue && (k = row_text(r, 2, &text, &n)) < 0) ||
+	    (has_recovery && (k = row_text(r, 3, &recovery, &m)) < 0))
 		return k;
+	if (m >= CLAIM_ROWS_TEXT_MAX)
+		return row_bad(r, 3, "is too long");
 	if (n >= CLAIM_ROWS_TEXT_MAX)
 		return row_bad(r, 2, "is too long");
 	card.cordoned = cordoned;
 	card.catalogue = text ? strdup(text) : NULL;
-	if ((text && !card.catalogue) || grow(&content->cards, content->n_cards, sizeof card) < 0) {
+	card.recovery = recovery ? strdup(recovery) : NULL;
+	if ((text && !card.catalogue) || (recovery && !card.recovery) || grow(&content->cards, content->n_cards, sizeof card) < 0) {
 		free(card.catalogue);
+		free(card.recovery);
 		return error_set(r->err, ENOMEM, "out of memory");
 	}
 	content->cards[content->n_cards++] = card;
@@ -221,7 +227,7 @@ static const struct {
 	  " boot_id, uid, pid, pid_start, owner, console_log, channel FROM claims NOT INDEXED ORDER BY rowid",
 	  read_claim },
 	{ "undos", "SELECT vf, card, type_id FROM undos NOT INDEXED ORDER BY rowid", read_undo },
-	{ "cards", "SELECT card, cordoned, catalogue FROM cards NOT INDEXED ORDER BY rowid", read_card },
+	{ "cards", "SELECT card, cordoned, catalogue, recovery FROM cards NOT INDEXED ORDER BY rowid", read_card },
 	{ "adoptable", "SELECT vf FROM adoptable NOT INDEXED ORDER BY rowid", read_adoptable },
 	{ "claims",
 	  "SELECT name FROM claims NOT INDEXED GROUP BY name COLLATE BINARY HAVING count(*) > 1", read_twice },
@@ -291,8 +297,10 @@ int claim_load(sqlite3 *sql, struct store_content *ret, uint64_t *ret_commits, s
 
 void claim_content_done(struct store_content *c)
 {
-	for (unsigned i = 0; i < c->n_cards; i++)
+	for (unsigned i = 0; i < c->n_cards; i++) {
 		free(c->cards[i].catalogue);
+		free(c->cards[i].recovery);
+	}
 	free(c->claims);
 	free(c->undos);
 	free(c->cards);

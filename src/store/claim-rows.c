@@ -36,7 +36,8 @@ static const char schema[] =
 	"CREATE TABLE cards ("
 	" card TEXT NOT NULL PRIMARY KEY CHECK (length(card) BETWEEN 12 AND 16),"
 	" cordoned INTEGER NOT NULL DEFAULT 0 CHECK (cordoned IN (0, 1)),"
-	" catalogue TEXT) STRICT;"
+	" catalogue TEXT,"
+	" recovery TEXT) STRICT;"
 	"CREATE TABLE adoptable ("
 	" vf TEXT NOT NULL PRIMARY KEY CHECK (length(vf) BETWEEN 12 AND 16)) STRICT;"
 	"CREATE TRIGGER claims_insert_vf BEFORE INSERT ON claims"
@@ -68,6 +69,8 @@ static const char *const query_text[CLAIM_ROWS_N] = {
 			      " ON CONFLICT (card) DO UPDATE SET cordoned = ?2",
 	[CLAIM_ROWS_CATALOGUE] = "INSERT INTO cards (card, catalogue) VALUES (?1, ?2)"
 				 " ON CONFLICT (card) DO UPDATE SET catalogue = ?2",
+	[CLAIM_ROWS_RECOVERY] = "INSERT INTO cards (card, recovery) VALUES (?1, ?2)"
+				" ON CONFLICT (card) DO UPDATE SET recovery = ?2",
 	[CLAIM_ROWS_ADOPTABLE] = "INSERT INTO adoptable (vf) VALUES (?1) ON CONFLICT (vf) DO NOTHING",
 	[CLAIM_ROWS_DROP_ADOPTABLE] = "DELETE FROM adoptable WHERE vf = ?1",
 	[CLAIM_ROWS_COMMITS] = "UPDATE meta SET commits = ?1",
@@ -165,6 +168,11 @@ static void bind_op(sqlite3_stmt *st, enum claim_rows_query q, const struct stor
 		bind_addr(st, 1, op->card);
 		bind_text(st, 2, op->text);
 		break;
+	case CLAIM_ROWS_RECOVERY:
+		bind_addr(st, 1, op->card);
+		if (op->text) /* NULL stays unbound: no recovery */
+			bind_text(st, 2, op->text);
+		break;
 	case CLAIM_ROWS_COMMITS:
 	case CLAIM_ROWS_N:
 		break;
@@ -204,6 +212,8 @@ int claim_rows_apply(struct claim_rows *rows, const struct store_op *op)
 		return rows_execute(rows, CLAIM_ROWS_CORDON, op);
 	case STORE_OP_CATALOGUE:
 		return rows_execute(rows, CLAIM_ROWS_CATALOGUE, op);
+	case STORE_OP_RECOVERY:
+		return rows_execute(rows, CLAIM_ROWS_RECOVERY, op);
 	case STORE_OP_ADOPTABLE:
 		return rows_execute(rows, CLAIM_ROWS_ADOPTABLE, op);
 	case STORE_OP_DROP_ADOPTABLE:
@@ -341,6 +351,9 @@ int claim_rows_check(const struct store_op *op, struct error *err)
 		return check_addr(op->undo.vf, "vf", err);
 	case STORE_OP_CORDON:
 		return check_addr(op->card, "card", err);
+	case STORE_OP_RECOVERY:
+		r = op->text ? check_catalogue(op->text, err) : 0;
+		return r < 0 ? r : check_addr(op->card, "card", err);
 	case STORE_OP_CATALOGUE:
 		r = check_catalogue(op->text, err);
 		return r < 0 ? r : check_addr(op->card, "card", err);

@@ -42,6 +42,7 @@ struct undo_record {
 struct card_record {
 	struct pci_addr card;
 	bool cordoned;
+	char *recovery;	 /* owned; JSON text of a recovery under way; NULL: none */
 	char *catalogue; /* owned; JSON text that the daemon makes and reads; NULL: none */
 };
 
@@ -66,6 +67,7 @@ enum store_op_kind {
 	STORE_OP_DROP_UNDO,    /* by undo.vf */
 	STORE_OP_CORDON,       /* card, cordoned */
 	STORE_OP_CATALOGUE,    /* card, text */
+	STORE_OP_RECOVERY,     /* card, text (NULL: none under way) */
 	STORE_OP_ADOPTABLE,    /* undo.vf may be adopted later */
 	STORE_OP_DROP_ADOPTABLE,
 };

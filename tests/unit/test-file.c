@@ -258,11 +258,27 @@ static void names_what_a_link_points_to(void **state)
 	assert_int_equal(file_link_basename(AT_FDCWD, "f", name, sizeof name), -EINVAL);
 }
 
+static void a_replaced_file_is_known_by_its_stat(void **state)
+{
+	struct stat told, found;
+
+	(void)state;
+	assert_int_equal(file_replace_stat("f", "abc", 3, 0600, &told), 0);
+	assert_int_equal(stat("f", &found), 0);
+	assert_int_equal(told.st_ino, found.st_ino);
+	assert_int_equal(told.st_size, 3);
+	assert_memory_equal(&told.st_mtim, &found.st_mtim, sizeof told.st_mtim);
+	told.st_ino = 0;
+	assert_int_equal(file_replace_stat("none/f", "abc", 3, 0600, &told), -ENOENT);
+	assert_int_equal(told.st_ino, 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, enter_folder, leave_folder)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		TEST(a_replaced_file_is_known_by_its_stat),
 		TEST(reads_whole_up_to_the_limit),
 		TEST(reads_into_a_buffer_with_room_for_nul),
 		TEST(what_cannot_be_read_is_never_empty),

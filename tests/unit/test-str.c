@@ -219,6 +219,60 @@ static void prints_into_fresh_memory(void **state)
 	free(s);
 }
 
+static void times_are_dates_that_exist(void **state)
+{
+	static const char *const good[] = {
+		"2026-11-29T16:38:00Z",
+		"2026-11-29T16:38:00.123456789Z",
+		"2028-02-29T23:59:59+05:30",
+		"2000-02-29T00:00:00-23:59",
+		"2026-01-31T00:00:00.000000000000Z",
+		"0001-01-01T00:00:00Z",
+	};
+	static const char *const bad[] = {
+		"",
+		"Z",
+		"2026",
+		"2026-11-29",
+		"2026-11-29T16:38:00",
+		"2026-11-29T16:38Z",
+		"2026-11-29 16:38:00Z",
+		"2026-11-29t16:38:00z",
+		"2026-11-29T16:38:00.Z",
+		"2026-11-29T16:38:00ZZ",
+		"2026-11-29T16:38:00Z ",
+		" 2026-11-29T16:38:00Z",
+		"2026-00-29T16:38:00Z",
+		"2026-13-29T16:38:00Z",
+		"2026-11-00T16:38:00Z",
+		"2026-11-31T16:38:00Z",
+		"2027-02-29T16:38:00Z",
+		"1900-02-29T16:38:00Z",
+		"2026-11-29T24:00:00Z",
+		"2026-11-29T16:60:00Z",
+		"2026-11-29T16:38:60Z",
+		"2026-11-29T16:38:00+0100",
+		"2026-11-29T16:38:00+24:00",
+		"2026-11-29T16:38:00+01:60",
+		"2026-11-29T16:38:00*01:00",
+		"2026-11-29T16:38:00+01:0x",
+		"2o26-11-29T16:38:00Z",
+		"2026-11-29T16:38:00.1",
+		"-026-11-29T16:38:00Z",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+		if (!str_is_rfc3339(good[i], strlen(good[i])))
+			fail_msg("refused: %s", good[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		if (str_is_rfc3339(bad[i], strlen(bad[i])))
+			fail_msg("accepted: %s", bad[i]);
+	/* No byte beyond its end is looked at. */
+	for (size_t n = 0; n < strlen(good[1]); n++)
+		assert_false(str_is_rfc3339(good[1], n));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -230,6 +284,7 @@ int main(void)
 		cmocka_unit_test(a_counted_text_may_hold_nul_and_end_anywhere),
 		cmocka_unit_test(starts_and_ends),
 		cmocka_unit_test(prints_into_fresh_memory),
+		cmocka_unit_test(times_are_dates_that_exist),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
