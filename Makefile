@@ -5,6 +5,7 @@
 #   make check    all tests, with the counts       make bench   speed, as ratios
 #   make demo-kube  the Kubernetes device plugin, with a fake kubelet; make bench-kube: its speed and size
 #   make lint     format and analyzers             make fuzz    20 s of each fuzz target (FUZZ_SECONDS=)
+#   make demo-wedge  a VF wedges, is noticed and leaves, its card is brought back
 #   make soak     kill -9 at random, 1,000 rounds  make install DESTDIR= PREFIX=
 
 BUILD ?= build
@@ -18,7 +19,7 @@ CC := gcc
 endif
 export CC
 
-.PHONY: build demo demo-kube check bench bench-kube soak fuzz lint format install clean deps
+.PHONY: build demo demo-kube demo-wedge check bench bench-kube soak fuzz lint format install clean deps
 build: deps $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
 
@@ -33,6 +34,9 @@ demo: build
 
 demo-kube: build
 	@$(PYTHON) tools/demo-kube.py $(BUILD)/bin
+
+demo-wedge: build
+	@tools/demo-wedge.sh $(BUILD)/bin
 
 check: deps
 	@$(PYTHON) tests/check.py

@@ -34,7 +34,10 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_resources, cli_gpus, cli_map, cli_claim, cli_release,
-	cli_claims, cli_fit, cli_gpu, cli_driver;
+	cli_claims, cli_fit, cli_gpu, cli_driver, cli_run, cli_vf;
+
+/* `berth gpu recover CARD`; an exit status. */
+int cli_recover_card(struct cli *cli, const char *card);
 
 /* --- Options -------------------------------------------------------------------------------- */
 

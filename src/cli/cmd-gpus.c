@@ -99,9 +99,11 @@ static int run_gpu(struct cli *cli, int argc, char **argv)
 		return r;
 	verb = argv[optind];
 	card = argv[optind + 1];
+	if (strcmp(verb, "recover") == 0)
+		return cli_recover_card(cli, card);
 	cordon = strcmp(verb, "cordon") == 0;
 	if (!cordon && strcmp(verb, "uncordon") != 0)
-		return cli_usage_error(cli, "\"%s\" is neither cordon nor uncordon", verb);
+		return cli_usage_error(cli, "\"%s\" is neither cordon, uncordon nor recover", verb);
 	r = cli_make_path(cli, "/gpus/", card, "/cordon", path, sizeof(path));
 	if (r == 0)
 		r = cli_call(cli, cordon ? "PUT" : "DELETE", path, NULL, CLI_WRITE_TIMEOUT_USEC,
@@ -118,12 +120,18 @@ static int run_gpu(struct cli *cli, int argc, char **argv)
 
 const struct cli_command cli_gpu = {
 	.name = "gpu",
-	.args = "cordon|uncordon BDF",
-	.summary = "Keep new claims away from a card, or let them come again",
+	.args = "cordon|uncordon|recover BDF",
+	.summary = "Keep new claims away from a card, or bring one back with an SR-IOV cycle",
 	.help = "BDF is the card's PCI address, as 'berth gpus' shows it.\n"
+		"\n"
+		"recover needs the whole card: no claim, no open VF. It stops what holds the card\n"
+		"(recover.services_stop), cycles SR-IOV, turns mixed-size mode on again if it was on,\n"
+		"starts the services and clears the card's health records. A step that fails ends it:\n"
+		"the card stays cordoned. Root only; 'cordon' first lets the card drain.\n"
 		"\n"
 		"Examples:\n"
 		"  berth gpu cordon 0000:41:00.0\n"
-		"  berth gpu uncordon 0000:41:00.0\n",
+		"  berth gpu uncordon 0000:41:00.0\n"
+		"  berth gpu recover 0000:41:00.0\n",
 	.run = run_gpu,
 };

@@ -9,6 +9,7 @@
 enum allocation_stage {
 	ALLOCATION_REPLACING,	/* an old claim of that name, whose VF is gone or changed, is taken back */
 	ALLOCATION_WAITING,	/* for an answer newer than its arrival, or for capacity */
+	ALLOCATION_ARCHIVING,	/* an older console log being moved away */
 	ALLOCATION_INTENT,	/* intent being committed */
 	ALLOCATION_QUEUED,	/* for its turn on the card */
 	ALLOCATION_CONFIGURING, /* being written by berth-card */
@@ -73,6 +74,8 @@ void allocation_replan_card(struct node *n, struct card *c);
 void allocation_unhold(struct allocation *a);
 
 /* allocate-write.c */
+/* Archives an older console log, then stores the intent. */
+void allocation_begin(struct allocation *a);
 void allocation_store_intent(struct allocation *a);
 /* Takes the intent off the disk, then ends with code, or plans again when code is 0. */
 void allocation_drop(struct allocation *a, int code, const char *detail);

@@ -12,6 +12,7 @@
 #include "daemon/catalogue.h"
 #include "daemon/snapshot.h"
 #include "model/outcome.h"
+#include "store/health-store.h"
 
 /* A claim does not wait longer than this for the lists of a card in a fallback when others can be
  * decided: a card whose driver hangs must hold up nobody else. */
@@ -216,6 +217,16 @@ static int refuse(struct allocation *a, const enum obstacle *obstacles, char *de
 	return code;
 }
 
+/* Without the records every VF might be a quarantined one. */
+static bool is_health_unknown(const struct allocation *a, char detail[static NODE_TEXT_MAX], unsigned *ret_n_refusals)
+{
+	if (health_store_get_state(a->node->health) != STORE_STATE_UNREADABLE)
+		return false;
+	str_copy_cut(detail, NODE_TEXT_MAX, health_store_reason(a->node->health));
+	*ret_n_refusals = 0;
+	return true;
+}
+
 int allocation_precheck(struct allocation *a, char detail[static NODE_TEXT_MAX],
 			struct allocation_refusal *refusals, unsigned *ret_n_refusals)
 {
@@ -223,6 +234,8 @@ int allocation_precheck(struct allocation *a, char detail[static NODE_TEXT_MAX],
 	struct node *n = a->node;
 	bool possible = false;
 
+	if (is_health_unknown(a, detail, ret_n_refusals))
+		return -E_HEALTH_STORE_UNAVAILABLE;
 	for (unsigned i = 0; i < n->n_cards; i++) {
 		struct card *c = n->cards[i];
 		enum obstacle o = standing_obstacle(a, c);
@@ -432,6 +445,8 @@ int allocation_choose(struct allocation *a, char detail[static NODE_TEXT_MAX],
 
 	if (n->answered_seq <= a->arrived_seq)
 		return -EAGAIN;
+	if (is_health_unknown(a, detail, ret_n_refusals))
+		return -E_HEALTH_STORE_UNAVAILABLE;
 	for (unsigned i = 0; i < n->n_cards; i++) {
 		struct card *c = n->cards[i];
 

@@ -15,6 +15,7 @@
 #include "daemon/reconcile.h"
 #include "daemon/release.h"
 #include "daemon/snapshot.h"
+#include "host/console-tail.h"
 #include "model/outcome.h"
 
 static const char *vf_text(const struct allocation *a)
@@ -391,4 +392,71 @@ void allocation_store_intent(struct allocation *a)
 		allocation_unhold(a);
 		allocation_end(a, -E_STORE_UNAVAILABLE, "the claims database takes nothing now", NULL, NULL, 0);
 	}
+}
+
+/* --- The older console log ------------------------------------------------------------------------- */
+
+struct archive_job {
+	struct allocation *allocation;
+	const struct config *config;
+	char path[CLAIM_PATH_MAX];
+	struct error err;
+	int result;
+};
+
+static void archive_run(void *userdata)
+{
+	struct archive_job *job = userdata;
+
+	job->result = console_archive((const char *const *)job->config->console_dirs, job->config->n_console_dirs,
+				      job->path, &job->err);
+}
+
+static void archive_done(void *userdata)
+{
+	struct archive_job *job = userdata;
+	struct allocation *a = job->allocation;
+	char detail[NODE_TEXT_MAX];
+
+	if (job->result < 0) {
+		snprintf(detail, sizeof detail, "the old console log could not be archived: %.140s",
+			 error_text(&job->err));
+		log_error("claim: %s claim=%s", detail, a->claim.name);
+	}
+	if (a->abandoned || job->result < 0) {
+		int code = a->abandoned ? -E_CLIENT_GONE : -E_ARCHIVE_FAILED;
+
+		allocation_unhold(a);
+		allocation_end(a, code, job->result < 0 ? detail : "the client hung up", NULL, NULL, 0);
+	} else {
+		allocation_store_intent(a);
+	}
+	free(job);
+}
+
+static void archive_drop(void *userdata)
+{
+	free(userdata); /* berthd is stopping; allocations are freed with the node */
+}
+
+void allocation_begin(struct allocation *a)
+{
+	struct archive_job *job;
+
+	if (!a->claim.console_log[0]) {
+		allocation_store_intent(a);
+		return;
+	}
+	a->stage = ALLOCATION_ARCHIVING;
+	job = calloc(1, sizeof *job);
+	if (job) {
+		job->allocation = a;
+		job->config = a->node->config;
+		memcpy(job->path, a->claim.console_log, sizeof job->path);
+		if (worker_submit(a->node->files, archive_run, archive_done, archive_drop, job) == 0)
+			return;
+	}
+	free(job);
+	allocation_unhold(a);
+	allocation_end(a, -E_INTERNAL, "out of memory", NULL, NULL, 0);
 }

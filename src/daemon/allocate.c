@@ -137,7 +137,7 @@ static void plan_one(struct allocation *a)
 	if (r != -EAGAIN && a->node->one_query_per_claim)
 		use_up_answer(a);
 	if (r == 0) {
-		allocation_store_intent(a);
+		allocation_begin(a);
 		return;
 	}
 	if (r == -EAGAIN)
@@ -368,6 +368,10 @@ void allocate_submit(struct node *n, const struct allocation_request *request, a
 	*ret_waiter = NULL;
 	if (claim_store_get_state(n->store) == STORE_STATE_UNREADABLE || n->stage == NODE_STOPPING) {
 		answer(done, userdata, -E_STORE_UNAVAILABLE, node_not_ready_reason(n), NULL);
+		return;
+	}
+	if (health_store_get_state(n->health) == STORE_STATE_UNREADABLE && !node_find_claim(n, request->name)) {
+		answer(done, userdata, -E_HEALTH_STORE_UNAVAILABLE, health_store_reason(n->health), NULL);
 		return;
 	}
 	a = find(n, request->name);

@@ -520,6 +520,7 @@ static void scan_done(void *userdata)
 		log_error("inventory: cannot be read, keeping what is known: %s", error_text(&job->err));
 		reconcile_count_failure(n, "inventory");
 	} else {
+		n->scanned_seq = n->scan_seq;
 		changed = judge_change(n, job);
 		apply_inventory(n, TAKE(job->result));
 		node_relink(n);
@@ -557,6 +558,7 @@ void node_request_scan(struct node *n)
 		return;
 	}
 	n->scanning = true;
+	n->scan_seq = node_next_seq(n);
 }
 
 int cards_start(struct node *n, struct error *err)

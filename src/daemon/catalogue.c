@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "daemon/recover.h"
 
 int catalogue_add(struct card *c, const struct profile *p)
 {
@@ -150,6 +151,17 @@ static void restore_types(struct card *c, const json_t *types)
 	}
 }
 
+void catalogue_forget_recovery(struct node *n, const struct card *c)
+{
+	for (unsigned i = 0; i < n->n_records; i++) {
+		if (!pci_addr_equal(n->records[i].card, c->address))
+			continue;
+		free(n->records[i].recovery);
+		n->records[i].recovery = NULL;
+		n->records[i].cordoned = c->cordoned;
+	}
+}
+
 void catalogue_restore(struct node *n, struct card *c)
 {
 	for (unsigned i = 0; i < n->n_records; i++) {
@@ -159,7 +171,10 @@ void catalogue_restore(struct node *n, struct card *c)
 
 		if (!pci_addr_equal(record->card, c->address))
 			continue;
-		c->cordoned = record->cordoned;
+		if (!c->recovery)
+			c->cordoned = record->cordoned;
+		if (record->recovery && !c->recovery)
+			recover_restore(n, c, record->recovery);
 		if (c->types.n > 0 || !record->catalogue)
 			return;
 		root = json_loads(record->catalogue, JSON_REJECT_DUPLICATES, NULL);

@@ -19,6 +19,9 @@ void catalogue_take_nvml(struct node *n, struct card *c, const struct nvml_card 
 /* Takes over the lists of the card's VFs, and marks on each VF what it lists. */
 void catalogue_take_lists(struct node *n, struct card *c, const struct card_reply *reply);
 
+/* What the store had of its recovery is over. */
+void catalogue_forget_recovery(struct node *n, const struct card *c);
+
 /* Takes over what the store has of this card, if the card has nothing yet. */
 void catalogue_restore(struct node *n, struct card *c);
 

@@ -113,6 +113,8 @@ static const struct config_setting settings[] = {
 	{ "gpu.exclude", KIND_BDF_LIST, LIST(exclude) },
 	{ "sentinel.scan_interval", KIND_DURATION, FIELD(scan_interval_usec), .min = 10 * MSEC,
 	  .max = HOUR, .standard = "5s" },
+	{ "sentinel.contradiction_window", KIND_DURATION, FIELD(contradiction_window_usec), .min = 0,
+	  .max = HOUR, .standard = "60s" },
 	{ "sentinel.marker_prefixes", KIND_PREFIX_LIST, LIST(marker_prefixes), .min = 1,
 	  .standard = "BERTH HYPEMAN" },
 	{ "sentinel.console_dirs", KIND_PATH_LIST, LIST(console_dirs),

@@ -60,6 +60,7 @@ struct config {
 
 	/* sentinel */
 	uint64_t scan_interval_usec;
+	uint64_t contradiction_window_usec; /* may be 0 */
 	char **marker_prefixes; /* at least one */
 	size_t n_marker_prefixes;
 	char **console_dirs;

@@ -20,6 +20,7 @@
 #include "daemon/node-metrics.h"
 #include "daemon/node.h"
 #include "daemon/reconcile.h"
+#include "daemon/sentinel.h"
 #include "daemon/snapshot.h"
 #include "daemon/start.h"
 #include "http/api.h"
@@ -141,6 +142,46 @@ static int plan_timer_fired(sd_event_source *source, uint64_t usec, void *userda
 	return 0;
 }
 
+static int apply_threshold(struct health *h, void *userdata)
+{
+	const struct node *n = userdata;
+	char now[CLOCK_RFC3339_MAX];
+
+	clock_rfc3339_now(now);
+	health_apply_threshold(h, n->config->vf_quarantine_threshold, now);
+	return 0;
+}
+
+static void threshold_applied(int result, const struct error *err, void *userdata)
+{
+	if (result < 0)
+		log_error("health records: the threshold is not applied to stored failures: %s", error_text(err));
+	else
+		sentinel_health_changed(userdata);
+}
+
+static void health_changed(struct health_store *s, enum store_state state, const struct error *err, void *userdata)
+{
+	struct node *n = userdata;
+
+	switch (state) {
+	case STORE_STATE_LOADING:
+		return;
+	case STORE_STATE_UNREADABLE:
+		log_error("health records: cannot be used, nothing is placed until they can: %s", error_text(err));
+		break;
+	case STORE_STATE_READY:
+		log_notice("health records: loaded quarantined=%u", health_count_quarantined(health_store_get(s)));
+		/* A threshold that was lowered holds for the failures that are stored, too. */
+		if (health_store_change(s, apply_threshold, threshold_applied, n) < 0)
+			log_error("health records: the threshold cannot be applied");
+		break;
+	}
+	sentinel_health_changed(n);
+	start_try_finish(n);
+	allocate_plan(n);
+}
+
 static int start_parts(struct node *n, struct error *err)
 {
 	struct claim_store_config store = {
@@ -150,6 +191,13 @@ static int start_parts(struct node *n, struct error *err)
 		.event = n->event, .library = n->config->nvml_library, .timeout_usec = n->config->nvml_timeout_usec
 	};
 	struct http_events_config events = { .event = n->event };
+	struct health_store_config health = {
+		.event = n->event,
+		.worker = NULL,
+		.data_dir = n->config->data_dir,
+		.changed = health_changed,
+		.userdata = n,
+	};
 	int r;
 
 	if (node_metrics_start(n) < 0)
@@ -160,7 +208,12 @@ static int start_parts(struct node *n, struct error *err)
 	r = sd_event_add_time(n->event, &n->plan_timer, CLOCK_MONOTONIC, UINT64_MAX, 0, plan_timer_fired, n);
 	if (r < 0)
 		return error_set_errno(err, r, "timer");
-	if ((r = claim_store_new(&store, &n->store, err)) < 0 || (r = nvml_client_new(&nvml, &n->nvml, err)) < 0 ||
+	r = worker_new(n->event, "berth-files", &n->files);
+	if (r < 0)
+		return error_set_errno(err, r, "file thread");
+	health.worker = n->files;
+	if ((r = health_store_new(&health, &n->health, err)) < 0 || (r = sentinel_start(n, err)) < 0 ||
+	    (r = claim_store_new(&store, &n->store, err)) < 0 || (r = nvml_client_new(&nvml, &n->nvml, err)) < 0 ||
 	    (r = snapshot_start(n, err)) < 0 || (r = reconcile_start(n, err)) < 0 || (r = cards_start(n, err)) < 0)
 		return r;
 	return 0;
@@ -206,6 +259,7 @@ static int add_signals(struct daemon *d)
 	sigemptyset(&set);
 	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
 		sigaddset(&set, signals[i]);
+	sigaddset(&set, SIGCHLD); /* sd-event watches children only then */
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(signals); i++)

@@ -13,6 +13,7 @@ struct node_metrics {
 	struct metric *slots, *profile_slots, *fallbacks, *query_seconds, *placements_age, *drift, *steer;
 	struct metric *card_stuck, *claims, *claim_seconds, *reconcile_failures, *store_unavailable;
 	struct metric *unclaimed_open, *commits;
+	struct metric *init_failures, *quarantines, *ignored_markers, *quarantined_vfs, *health_unavailable;
 };
 
 static const char *const fallback_reasons[] = { "equal_size", "mig", "unsupported", "library", "timeout", "error" };
@@ -32,6 +33,14 @@ static void declare_counters(struct metrics *m, struct node_metrics *f)
 	f->reconcile_failures = metrics_counter(m, "berth_reconcile_failures_total",
 						"Steps of reconciliation that failed or were put off, by stage.",
 						stage, 1);
+	f->init_failures = metrics_counter(m, "berth_sentinel_init_failures_total",
+					   "Driver init failures reported from guests, below the threshold.",
+					   NULL, 0);
+	f->quarantines = metrics_counter(m, "berth_sentinel_quarantines_total",
+					 "VFs quarantined by the sentinel.", NULL, 0);
+	f->ignored_markers = metrics_counter(m, "berth_sentinel_ignored_markers_total",
+					     "Markers that contradict what the host can see, by reason.",
+					     reason, 1);
 	f->commits = metrics_gauge(m, "berth_claims_store_commits", "Commits to the claims database by this berthd.",
 				   NULL, 0);
 }
@@ -52,6 +61,10 @@ static void declare_gauges(struct metrics *m, struct node_metrics *f)
 	f->card_stuck = metrics_gauge(m, "berth_card_stuck", "1 while a card's driver does not answer.", gpu, 1);
 	f->store_unavailable = metrics_gauge(m, "berth_claims_store_unavailable",
 					     "1 while the claims database cannot be used.", NULL, 0);
+	f->quarantined_vfs = metrics_gauge(m, "berth_quarantined_vfs", "VFs that are quarantined, present or not.",
+					   NULL, 0);
+	f->health_unavailable = metrics_gauge(m, "berth_vf_health_store_unavailable",
+					      "1 while the health records cannot be used.", NULL, 0);
 	f->unclaimed_open = metrics_gauge(m, "berth_unclaimed_open_vfs",
 					  "Configured VFs without a claim that a process holds open.", NULL, 0);
 	f->query_seconds = metrics_histogram(m, "berth_nvml_query_seconds", "Time of an NVML query of all cards.",
@@ -84,6 +97,21 @@ void node_metrics_observe_query(struct node *n, const struct nvml_answer *answer
 	if (!answer->skipped)
 		metric_observe(n->m->query_seconds, NULL,
 			       (double)(answer->answered_usec - answer->asked_usec) / (double)USEC_PER_SEC);
+}
+
+void node_metrics_count_init_failure(struct node *n)
+{
+	metric_add(n->m->init_failures, NULL, 1);
+}
+
+void node_metrics_count_quarantine(struct node *n)
+{
+	metric_add(n->m->quarantines, NULL, 1);
+}
+
+void node_metrics_count_ignored_marker(struct node *n, const char *reason)
+{
+	metric_add(n->m->ignored_markers, &reason, 1);
 }
 
 void node_metrics_count_drift(struct node *n)
@@ -161,6 +189,8 @@ int node_metrics_render(struct node *n, struct buf *out)
 	fill_profiles(n);
 	metric_set(n->m->placements_age, NULL, age < 0 ? -1 : (double)age / 1000);
 	metric_set(n->m->store_unavailable, NULL, claim_store_get_state(n->store) != STORE_STATE_READY);
+	metric_set(n->m->quarantined_vfs, NULL, health_count_quarantined(health_store_get(n->health)));
+	metric_set(n->m->health_unavailable, NULL, health_store_get_state(n->health) != STORE_STATE_READY);
 	metric_set(n->m->commits, NULL, (double)claim_store_commits(n->store));
 	return metrics_render(n->metrics, out);
 }

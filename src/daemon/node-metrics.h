@@ -12,6 +12,9 @@ int node_metrics_start(struct node *n) _must_check_; /* -ENOMEM */
 
 void node_metrics_count_fallback(struct node *n, const char *reason);
 void node_metrics_observe_query(struct node *n, const struct nvml_answer *answer);
+void node_metrics_count_init_failure(struct node *n);
+void node_metrics_count_quarantine(struct node *n);
+void node_metrics_count_ignored_marker(struct node *n, const char *reason);
 void node_metrics_count_drift(struct node *n);
 void node_metrics_count_steer_failure(struct node *n);
 /* result: "ok", "released", or the name of an outcome. took_usec 0: not observed. */

@@ -8,6 +8,8 @@
 #include "daemon/allocate.h"
 #include "daemon/reconcile.h"
 #include "daemon/release.h"
+#include "daemon/recover.h"
+#include "daemon/sentinel.h"
 
 struct card *node_find_card(const struct node *n, struct pci_addr address)
 {
@@ -109,6 +111,7 @@ int node_add_claim(struct node *n, const struct claim *claim, struct claim_entry
 	memmove(n->claims + at + 1, n->claims + at, (n->n_claims - at) * sizeof(struct claim_entry *));
 	n->claims[at] = entry;
 	n->n_claims++;
+	sentinel_watch(n, &entry->claim);
 	*ret = entry;
 	return 0;
 }
@@ -125,6 +128,7 @@ void node_remove_claim(struct node *n, struct claim_entry *entry)
 		v->claim = NULL;
 		v->hold = VF_HOLD_NONE;
 	}
+	sentinel_unwatch(n, entry->claim.name);
 	n->n_claims--;
 	memmove(n->claims + at, n->claims + at + 1, (n->n_claims - at) * sizeof(struct claim_entry *));
 	free(entry);
@@ -216,6 +220,8 @@ void node_relink(struct node *n)
 		for (unsigned k = 0; k < n->cards[i]->n_vfs; k++) {
 			struct vf *v = &n->cards[i]->vfs[k];
 
+			if (health_store_get_state(n->health) == STORE_STATE_READY)
+				v->quarantined = health_is_quarantined(health_store_get(n->health), v->address);
 			v->claim = NULL;
 			v->adoptable = false;
 			v->planned_type = 0;
@@ -275,6 +281,8 @@ const char *node_not_ready_reason(const struct node *n)
 	case STORE_STATE_READY:
 		break;
 	}
+	if (health_store_get_state(n->health) == STORE_STATE_LOADING)
+		return "the health records are being loaded";
 	if (n->stage == NODE_STARTING)
 		return "the first look at the host has not ended";
 	if (n->stage == NODE_STOPPING)
@@ -300,7 +308,8 @@ bool vf_is_free(const struct card *c, const struct vf *v)
 
 static bool is_allocatable_alone(const struct node *n, const struct card *c, const struct vf *v)
 {
-	return claim_store_get_state(n->store) == STORE_STATE_READY && n->stage == NODE_READY && !c->stuck &&
+	return claim_store_get_state(n->store) == STORE_STATE_READY &&
+	       health_store_get_state(n->health) == STORE_STATE_READY && n->stage == NODE_READY && !c->stuck &&
 	       !c->cordoned && !v->quarantined && vf_is_free(c, v);
 }
 
@@ -333,6 +342,7 @@ bool node_vf_is_allocatable(const struct node *n, const struct card *c, const st
 static void card_free(struct card *c)
 {
 	card_client_free(c->client);
+	recovery_free(c->recovery);
 	free(c->nvml);
 	free(c);
 }
@@ -347,6 +357,9 @@ struct node *node_free(struct node *n)
 	sd_event_source_disable_unref(n->defer);
 	sd_event_source_disable_unref(n->probe_timer);
 	sd_event_source_disable_unref(n->patience_timer);
+	sentinel_free(n->sentinel);
+	health_store_free(n->health);
+	worker_free(n->files);
 	worker_free(n->scanner);
 	nvml_client_free(n->nvml);
 	allocate_free_all(n);
@@ -364,8 +377,10 @@ struct node *node_free(struct node *n)
 	for (unsigned i = 0; i < n->n_undos; i++)
 		free(n->undos[i]);
 	free(n->undos);
-	for (unsigned i = 0; i < n->n_records; i++)
+	for (unsigned i = 0; i < n->n_records; i++) {
 		free(n->records[i].catalogue);
+		free(n->records[i].recovery);
+	}
 	free(n->records);
 	free(n->adoptable);
 	free(n->stale);

@@ -22,11 +22,14 @@
 #include "model/policy.h"
 #include "nvml/client.h"
 #include "store/claim-store.h"
+#include "store/health-store.h"
 
 #define NODE_TEXT_MAX 200
 
 struct allocation;
 struct release;
+struct recovery;
+struct sentinel;
 
 /* Who has a VF in hand. */
 enum vf_hold {
@@ -89,6 +92,7 @@ struct card {
 	struct vf vfs[INVENTORY_VFS_MAX];
 
 	struct card_client *client;
+	struct recovery *recovery; /* under way, or how the last one ended; owned */
 	bool stuck;
 	bool read_once;	   /* the first read of all types has ended, well or badly */
 	bool reading;	   /* a CARD_OP_READ is out */
@@ -165,9 +169,12 @@ struct node {
 	struct config *config;
 	struct metrics *metrics;
 	struct http_events *events;
-	struct worker *scanner;
+	struct worker *scanner; /* inventory scans and fit questions */
+	struct worker *files;	/* health records and console logs that are archived */
 	struct claim_store *store;
 	struct nvml_client *nvml;
+	struct health_store *health;
+	struct sentinel *sentinel;
 
 	enum node_stage stage;
 	uint64_t seq; /* orders what was asked and what was written; only ever raised */
@@ -178,6 +185,7 @@ struct node {
 	struct inventory *inventory; /* the last scan, owned */
 	uint64_t fingerprint;
 	bool scanning, scan_again;
+	uint64_t scan_seq, scanned_seq; /* when the scan under way, and the last that was taken over, began */
 	bool scan_settles; /* the scan under way decides whether it is over */
 	bool scan_unsettled; /* a scan showed a change: it may have seen half of it */
 

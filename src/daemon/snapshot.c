@@ -16,6 +16,7 @@
 #include "daemon/catalogue.h"
 #include "daemon/drift.h"
 #include "daemon/node-metrics.h"
+#include "daemon/sentinel.h"
 #include "daemon/start.h"
 
 /* Of one query; each is a message that a helper deep in the driver has not read yet. */
@@ -282,6 +283,7 @@ static void sweep_finished(struct node *n)
 	n->snapshot_loaded = true;
 	node_changed(n);
 	start_try_finish(n);
+	sentinel_snapshot_arrived(n);
 	allocate_plan(n);
 	if (n->sweep_wanted)
 		snapshot_request(n);

@@ -30,6 +30,7 @@ static int take_records(struct node *n, const struct store_content *content)
 
 		*r = content->cards[i];
 		r->catalogue = content->cards[i].catalogue ? strdup(content->cards[i].catalogue) : NULL;
+		r->recovery = content->cards[i].recovery ? strdup(content->cards[i].recovery) : NULL;
 	}
 	return 0;
 }
@@ -219,6 +220,7 @@ static void adopted(int result, const struct error *err, void *userdata)
 		case STORE_OP_DROP_UNDO:
 		case STORE_OP_CORDON:
 		case STORE_OP_CATALOGUE:
+		case STORE_OP_RECOVERY:
 			break;
 		}
 	}

@@ -89,6 +89,7 @@ static int answer_query(const char *library, struct nvml_session **session,
 	if (!*session)
 		*session = open_session(library, &end);
 	if (*session && nvml_session_start(*session, begun, &end)) {
+		nvml_session_set_mixed(*session, q->set_mixed);
 		for (uint32_t i = 0; i < q->n_cards; i++) {
 			card.kind = NVML_MESSAGE_CARD;
 			card.sequence = q->sequence;

@@ -8,9 +8,11 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "daemon/agent-channel.h"
 #include "daemon/allocate.h"
 #include "daemon/process.h"
 #include "daemon/release.h"
+#include "host/console-tail.h"
 #include "model/outcome.h"
 
 #define WAIT_MS_MAX 600000 /* ten minutes */
@@ -62,13 +64,28 @@ static int take_gpu(const json_t *v, struct allocation_request *q, struct error 
 	return 0;
 }
 
-static int take_console_log(const json_t *v, struct allocation_request *q, struct error *err)
+static int check_console_log(const struct node *n, const char *path, struct error *err)
+{
+	struct error why = ERROR_INIT;
+
+	if (console_path_check((const char *const *)n->config->console_dirs, n->config->n_console_dirs, path, &why) == 0)
+		return 0;
+	return bad(err, "console_log", error_text(&why));
+}
+
+static int take_channel(const json_t *v, struct allocation_request *q, struct error *err)
+{
+	struct error why = ERROR_INIT;
+	int r = take_text("channel", v, q->channel, sizeof q->channel, err);
+
+	return r < 0 || agent_channel_check(q->channel, &why) == 0 ? r : bad(err, "channel", error_text(&why));
+}
+
+static int take_console_log(const struct node *n, const json_t *v, struct allocation_request *q, struct error *err)
 {
 	int r = take_text("console_log", v, q->console_log, sizeof q->console_log, err);
 
-	return r == 0 && q->console_log[0] != '/'
-		       ? bad(err, "console_log", "must be an absolute path")
-		       : r;
+	return r < 0 ? r : check_console_log(n, q->console_log, err);
 }
 
 static int take_pid(const struct node *n, const json_t *v, struct allocation_request *q,
@@ -102,9 +119,9 @@ static int take_field(const struct node *n, const char *field, const json_t *v,
 	if (strcmp(field, "owner") == 0)
 		return take_text(field, v, q->owner, sizeof q->owner, err);
 	if (strcmp(field, "channel") == 0)
-		return take_text(field, v, q->channel, sizeof q->channel, err);
+		return take_channel(v, q, err);
 	if (strcmp(field, "console_log") == 0)
-		return take_console_log(v, q, err);
+		return take_console_log(n, v, q, err);
 	if (strcmp(field, "gpu") == 0)
 		return take_gpu(v, q, err);
 	if (strcmp(field, "pid") == 0)

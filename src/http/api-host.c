@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "daemon/allocate.h"
 #include "daemon/catalogue.h"
+#include "daemon/recover.h"
 #include "daemon/snapshot.h"
 #include "model/outcome.h"
 
@@ -223,6 +224,8 @@ static void cordon_stored(int result, const struct error *err, void *userdata)
 				   error_text(err), NULL);
 	} else {
 		catalogue_set_cordon(n, c, job->cordoned);
+		if (!job->cordoned)
+			recover_forget(n, c);
 		log_notice("card: %s card=%s", job->cordoned ? "cordoned" : "uncordoned",
 			   pci_addr_format(c->address, text));
 		node_changed(n);
@@ -254,6 +257,10 @@ static void set_cordon(struct http_request *req, struct node *n, bool cordoned)
 	c = requested_card(req, n);
 	if (!c)
 		return;
+	if (recover_is_running(c)) {
+		http_reply_problem(req, -E_IN_USE, "a recovery of this card is under way", NULL);
+		return;
+	}
 	op = calloc(1, sizeof *op);
 	job = malloc(sizeof *job);
 	if (op && job) {

@@ -51,6 +51,11 @@ void api_delete_claim(struct http_request *req, void *userdata);
 /* api-fit.c */
 void api_post_fit(struct http_request *req, void *userdata);
 
+/* api-health.c */
+void api_put_quarantine(struct http_request *req, void *userdata);
+void api_delete_quarantine(struct http_request *req, void *userdata);
+void api_post_recover(struct http_request *req, void *userdata);
+
 /* api-service.c */
 void api_get_healthz(struct http_request *req, void *userdata);
 void api_get_readyz(struct http_request *req, void *userdata);
@@ -62,5 +67,7 @@ void api_post_driver_resume(struct http_request *req, void *userdata);
 
 /* 0, or the request was answered with a problem: it has query keys and wants none. */
 int api_refuse_query(struct http_request *req);
+/* True when the caller is not root; the request was answered then. `what` completes "only root may". */
+bool api_refuse_others(struct http_request *req, const char *what);
 /* Address in "{bdf}": 0, or answered. */
 int api_param_address(struct http_request *req, struct pci_addr *ret);

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "daemon/capacity.h"
 #include "daemon/cards.h"
+#include "daemon/recover.h"
 #include "daemon/snapshot.h"
 
 json_t *api_json_address(struct pci_addr a)
@@ -126,6 +127,21 @@ static json_t *vf_reason(const struct node *n, const struct vf *v)
 	return api_json_text(text);
 }
 
+/* What stands against a VF: the failures of distinct assignments, and since when it is quarantined. */
+static void set_health(const struct node *n, json_t *o, struct pci_addr vf)
+{
+	const struct health_record *r = health_find(health_store_get(n->health), vf);
+	json_t *failures = json_array();
+
+	for (unsigned i = 0; r && failures && i < r->n_failures; i++)
+		json_array_append_new(failures, json_pack("{s:o,s:o,s:o}", "claim",
+							  api_json_text(r->failures[i].instance_id), "assigned_at",
+							  api_json_text(r->failures[i].assigned_at), "reported_at",
+							  api_json_text(r->failures[i].reported_at)));
+	json_object_set_new(o, "failures", failures);
+	json_object_set_new(o, "quarantined_at", api_json_text(r ? r->quarantined_at : ""));
+}
+
 json_t *api_json_vf(const struct node *n, const struct card *c, const struct vf *v)
 {
 	const struct profile *p = profile_list_find_id(&c->types, v->type_id);
@@ -141,6 +157,8 @@ json_t *api_json_vf(const struct node *n, const struct card *c, const struct vf 
 				 : json_null(),
 		      "claim", v->claim ? v->claim->claim.name : NULL, "quarantined",
 		      v->quarantined, "excluded", v->excluded, "unclaimed_open", v->unclaimed_open);
+	if (o)
+		set_health(n, o, v->address);
 	if (o)
 		set_vfio(n, o, v);
 	return o;
@@ -242,6 +260,8 @@ json_t *api_json_card(const struct node *n, const struct card *c)
 		      c->region ? json_integer(c->region) : json_null(), "drift", c->drift, "slots",
 		      json_slots(capacity_count_slots(n, c)), "placed", json_placed(c), "profiles",
 		      json_card_profiles(n, c), "vfs", vfs);
+	if (o)
+		json_object_set_new(o, "recovery", recover_json(c));
 	if (o)
 		json_object_set_new(o, "driver_version",
 				    api_json_text(c->has_vfs ? n->driver_version : ""));

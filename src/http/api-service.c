@@ -47,7 +47,9 @@ void api_get_readyz(struct http_request *req, void *userdata)
 
 	if (api_refuse_query(req) < 0)
 		return;
-	if (!*reason)
+	if (health_store_get_state(n->health) == STORE_STATE_UNREADABLE)
+		http_reply_problem(req, -E_HEALTH_STORE_UNAVAILABLE, health_store_reason(n->health), NULL);
+	else if (!*reason)
 		http_reply_json(req, 200, json_pack("{s:s}", "status", "ready"));
 	else
 		http_reply_problem(req,
@@ -92,14 +94,15 @@ void api_get_events(struct http_request *req, void *userdata)
 /* --- The NVML helper, by hand ------------------------------------------------------------------
  */
 
-static bool refuse_others(struct http_request *req)
+bool api_refuse_others(struct http_request *req, const char *what)
 {
 	struct http_peer peer;
+	struct error err = ERROR_INIT;
 
 	if (http_request_peer(req, &peer) && peer.uid == 0)
 		return false;
-	http_reply_problem(req, -E_FORBIDDEN, "only root may stop and start the driver's helper",
-			   NULL);
+	error_set(&err, E_FORBIDDEN, "only root may %s", what);
+	http_reply_error(req, -E_FORBIDDEN, &err);
 	return true;
 }
 
@@ -107,7 +110,7 @@ void api_post_driver_release(struct http_request *req, void *userdata)
 {
 	struct node *n = ((struct api *)userdata)->node;
 
-	if (api_refuse_query(req) < 0 || refuse_others(req))
+	if (api_refuse_query(req) < 0 || api_refuse_others(req, "stop and start the driver's helper"))
 		return;
 	nvml_client_release(n->nvml);
 	snapshot_driver_changed(n);
@@ -120,7 +123,7 @@ void api_post_driver_resume(struct http_request *req, void *userdata)
 {
 	struct node *n = ((struct api *)userdata)->node;
 
-	if (api_refuse_query(req) < 0 || refuse_others(req))
+	if (api_refuse_query(req) < 0 || api_refuse_others(req, "stop and start the driver's helper"))
 		return;
 	nvml_client_resume(n->nvml);
 	snapshot_driver_changed(n);
@@ -138,7 +141,10 @@ static const struct http_route routes[] = {
 	{ "GET", "/gpus/{bdf}", api_get_gpu },
 	{ "PUT", "/gpus/{bdf}/cordon", api_put_cordon },
 	{ "DELETE", "/gpus/{bdf}/cordon", api_delete_cordon },
+	{ "POST", "/gpus/{bdf}/recover", api_post_recover },
 	{ "GET", "/vfs", api_get_vfs },
+	{ "PUT", "/vfs/{bdf}/quarantine", api_put_quarantine },
+	{ "DELETE", "/vfs/{bdf}/quarantine", api_delete_quarantine },
 	{ "GET", "/claims", api_get_claims },
 	{ "GET", "/claims/{name}", api_get_claim },
 	{ "PUT", "/claims/{name}", api_put_claim },

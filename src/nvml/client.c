@@ -437,8 +437,8 @@ struct nvml_client *nvml_client_free(struct nvml_client *c)
 	return NULL;
 }
 
-int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsigned n,
-		      nvml_done_fn done, void *userdata)
+static int start_query(struct nvml_client *c, const struct pci_addr *cards, unsigned n, bool set_mixed,
+		       nvml_done_fn done, void *userdata)
 {
 	uint64_t now = clock_now_usec();
 	struct nvml_card *space;
@@ -456,6 +456,7 @@ int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsig
 	c->query.version = NVML_MESSAGE_VERSION;
 	c->query.sequence = ++c->sequence;
 	c->query.n_cards = n;
+	c->query.set_mixed = set_mixed;
 	if (n)
 		memcpy(c->query.cards, cards, n * sizeof *cards);
 	c->done = done;
@@ -479,6 +480,17 @@ int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsig
 	else
 		helper_advance(c);
 	return 0;
+}
+
+int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsigned n,
+		      nvml_done_fn done, void *userdata)
+{
+	return start_query(c, cards, n, false, done, userdata);
+}
+
+int nvml_client_set_mixed(struct nvml_client *c, struct pci_addr card, nvml_done_fn done, void *userdata)
+{
+	return start_query(c, &card, 1, true, done, userdata);
 }
 
 int nvml_client_restart(struct nvml_client *c, bool renew)

@@ -49,6 +49,10 @@ typedef void (*nvml_done_fn)(const struct nvml_answer *answer, void *userdata);
  * else 0 and `done` runs later from the loop (never from within this call). */
 int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsigned n,
 		      nvml_done_fn done, void *userdata) _must_check_;
+/* Turns mixed-size mode on for a card that has no vGPU configured, then asks for it: done gets one
+ * card, whose reason tells whether that worked. */
+int nvml_client_set_mixed(struct nvml_client *c, struct pci_addr card, nvml_done_fn done,
+			  void *userdata) _must_check_;
 /* Asks the query that is out anew, for the same cards: the helper gives the old one up at its next
  * call into the library. With `renew` the deadline counts from now, for those who wait only since
  * now. -EALREADY when the answer stands already. */

@@ -36,6 +36,7 @@ static const struct symbol symbols[] = {
 	REQUIRED(device_mode, "nvmlDeviceGetVgpuHeterogeneousMode"),
 	REQUIRED(supported_placements, "nvmlDeviceGetVgpuTypeSupportedPlacements"),
 	REQUIRED(creatable_placements, "nvmlDeviceGetVgpuTypeCreatablePlacements"),
+	OPTIONAL(device_set_mode, "nvmlDeviceSetVgpuHeterogeneousMode"),
 	OPTIONAL(driver_version, "nvmlSystemGetDriverVersion"),
 	OPTIONAL(device_name, "nvmlDeviceGetName"),
 	OPTIONAL(device_mig_mode, "nvmlDeviceGetMigMode"),

@@ -22,6 +22,7 @@ struct nvml_api {
 	int (*type_framebuffer)(uint32_t type, unsigned long long *ret_bytes);
 	int (*type_max_instances)(struct nvml_device *d, uint32_t type, unsigned *ret);
 	int (*device_mode)(struct nvml_device *d, struct nvml_abi_mode *mode);
+	int (*device_set_mode)(struct nvml_device *d, const struct nvml_abi_mode *mode);
 	/* list is a struct nvml_abi_placements_v2, or _v1 for drivers 550 to 560. */
 	int (*supported_placements)(struct nvml_device *d, uint32_t type, void *list);
 	int (*creatable_placements)(struct nvml_device *d, uint32_t type, void *list);

@@ -84,6 +84,7 @@ struct nvml_query {
 	uint32_t version;
 	uint64_t sequence;
 	uint32_t n_cards;
+	uint32_t set_mixed; /* 1: turn mixed-size mode on for each card first */
 	struct pci_addr cards[NVML_CARDS_MAX];
 };
 

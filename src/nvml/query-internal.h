@@ -23,6 +23,7 @@ struct nvml_type_table {
 
 struct nvml_session {
 	struct nvml_api api;
+	bool set_mixed; /* before a card is asked */
 	bool initialised;
 	uint64_t started_usec;
 	char driver[NVML_ABI_DRIVER_VERSION_MAX];

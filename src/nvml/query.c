@@ -161,6 +161,22 @@ static bool read_mode(struct nvml_session *s, struct nvml_device *d, struct nvml
 	return true;
 }
 
+/* A card that is in the mode already is left alone: setting it may be refused while it is in use. */
+static bool set_mixed_mode(struct nvml_session *s, struct nvml_device *d, struct nvml_card *card)
+{
+	struct nvml_abi_mode mode = { .version = NVML_ABI_MODE_VERSION };
+	int code = s->api.device_mode(d, &mode);
+
+	if (code == NVML_CODE_SUCCESS && mode.mode == NVML_ABI_MODE_ENABLED)
+		return true;
+	mode = (struct nvml_abi_mode){ .version = NVML_ABI_MODE_VERSION, .mode = NVML_ABI_MODE_ENABLED };
+	code = s->api.device_set_mode ? s->api.device_set_mode(d, &mode) : NVML_CODE_FUNCTION_NOT_FOUND;
+	if (code == NVML_CODE_SUCCESS)
+		return true;
+	card_fail(s, card, NVML_REASON_ERROR, code, "nvmlDeviceSetVgpuHeterogeneousMode");
+	return false;
+}
+
 /* A guest that has no driver yet is listed with one of these. */
 static bool is_no_version(const char *s)
 {
@@ -244,7 +260,7 @@ static enum nvml_progress query_once(struct nvml_session *s, struct nvml_card *c
 	enum nvml_progress r;
 	struct nvml_device *d = NULL;
 
-	if (!read_device(s, card, &d) || !read_mode(s, d, card) || !nvml_read_types(s, d, card))
+	if (!read_device(s, card, &d) || (s->set_mixed && !set_mixed_mode(s, d, card)) || !read_mode(s, d, card) || !nvml_read_types(s, d, card))
 		return NVML_PROGRESS_DONE;
 	if (card->mode == NVML_MODE_MIXED) {
 		r = nvml_read_creatable(s, d, card);
@@ -268,6 +284,11 @@ bool nvml_session_query_card(struct nvml_session *s, struct pci_addr address, st
 		r = query_once(s, ret);
 	} while (r == NVML_PROGRESS_OUTDATED);
 	return r == NVML_PROGRESS_DONE;
+}
+
+void nvml_session_set_mixed(struct nvml_session *s, bool set)
+{
+	s->set_mixed = set;
 }
 
 void nvml_session_set_interrupted(struct nvml_session *s, bool (*fn)(void))

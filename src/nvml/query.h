@@ -38,4 +38,7 @@ void nvml_session_set_interrupted(struct nvml_session *s, bool (*fn)(void));
 /* After them: turns what a card ran into into an outcome of the whole host where it is one. Asks
  * for a fresh helper now and then while a card fails, because NVML looks for devices in Init only.
  */
+/* Turns mixed-size mode on for the cards that are asked from here on. */
+void nvml_session_set_mixed(struct nvml_session *s, bool set);
+
 void nvml_session_finish(struct nvml_session *s, uint64_t now_usec, struct nvml_end_message *end);

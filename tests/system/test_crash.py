@@ -19,6 +19,8 @@ CLAIM_POINTS = ["claim.intent-stored", "claim.before-write", "claim.configured",
 RELEASE_POINTS = ["release.before-mark", "release.marked", "release.written", "release.dropped",
                   "store.before-commit", "store.before-commit:2", "store.after-commit", "store.after-commit:2",
                   "store.after-gen", "store.after-gen:2"]
+# Each step of a recovery, from the cordon to taking it away again.
+RECOVER_POINTS = [f"recover.step:{n}" for n in range(1, 12)]
 UNDO_POINTS = ["undo.written", "store.before-commit", "store.after-commit", "store.after-gen"]
 
 
@@ -36,7 +38,7 @@ def test_fault_points_are_listed():
     in_code = re.findall(r'fault_point\("([^"]+)"\)', sources)
     listed = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs/fault-points.md").read_text(), re.M)
     assert sorted(in_code) == sorted(listed)
-    used = {p.split(":")[0] for p in CLAIM_POINTS + RELEASE_POINTS + UNDO_POINTS}
+    used = {p.split(":")[0] for p in CLAIM_POINTS + RELEASE_POINTS + UNDO_POINTS + RECOVER_POINTS}
     assert used == set(listed)
 
 
@@ -83,6 +85,31 @@ def test_killed_while_undoing(sim, start_daemon, point):
     daemon.start()
     settled(sim, daemon)
     assert set(check_host(sim, daemon, acknowledged=kept)) == set(kept)
+
+
+@pytest.mark.parametrize("point", RECOVER_POINTS)
+def test_killed_in_a_recovery(sim, start_daemon, point):
+    """The card stays cordoned and says where it was; the second recovery ends it."""
+    daemon = start_daemon(sim, FAST)
+    assert daemon.request("PUT", "/vfs/0000:41:00.4/quarantine").status == 200
+    daemon.stop()
+    daemon.start(fault=point)
+    daemon.try_request("POST", f"/gpus/{PF}/recover")
+    daemon.wait_dead()
+    daemon.start()
+    card = daemon.get(f"/gpus/{PF}")
+    if point != "recover.step:1":  # before that nothing was touched, or stored
+        assert card["cordoned"] and card["recovery"]["state"] == "interrupted"
+    if point != "recover.step:11":
+        assert any(v["quarantined"] for v in daemon.vfs().values()) or not card["vfs"]
+    assert daemon.request("POST", f"/gpus/{PF}/recover").status == 202
+    wait_for(lambda: daemon.get(f"/gpus/{PF}")["recovery"]["state"] != "running", "the second recovery")
+    card = daemon.get(f"/gpus/{PF}")
+    assert card["recovery"]["state"] == "done", card["recovery"]
+    assert not card["cordoned"] and len(card["vfs"]) == 32 and card["slots"]["quarantined"] == 0
+    assert sim.card()["mode"] == "mixed"
+    daemon.restart()
+    assert not daemon.get(f"/gpus/{PF}")["cordoned"]
 
 
 def test_killed_at_once_after_each_answer(sim, start_daemon):

@@ -24,6 +24,7 @@ LAYERS = {
     'http': {'base', 'model', 'host', 'nvml', 'store', 'http', 'daemon'},
     'daemon': {'base', 'model', 'host', 'nvml', 'store', 'http', 'daemon'},
     'plugin': {'base', 'model', 'host', 'nvml', 'grpc', 'http', 'proto', 'plugin'},
+    'agent': {'base', 'agent'},
     'cli': {'base', 'model', 'client', 'cli'},
     'sim': {'base', 'sim'},
 }
@@ -115,7 +116,7 @@ def test_no_machine_paths_or_hosts():
     assert not wrong, '\n'.join(wrong)
 
 
-PROGRAMS = ['berthd', 'berth', 'berth-sim', 'berth-card', 'berth-nvml', 'berth-device-plugin']
+PROGRAMS = ['berthd', 'berth', 'berth-agent', 'berth-sim', 'berth-card', 'berth-nvml', 'berth-device-plugin']
 
 
 @pytest.mark.parametrize('program', PROGRAMS)
@@ -134,7 +135,7 @@ def test_unknown_option_is_usage(program):
 
 
 @pytest.mark.parametrize('page', ['berthd.8', 'berthd.yaml.5', 'berth.1', 'berth-sim.1', 'berth-card.8', 'berth-nvml.8',
-                                  'berth-device-plugin.8'])
+                                  'berth-agent.8', 'berth-device-plugin.8'])
 def test_man_pages_render(page):
     if not shutil.which('scdoc'):
         pytest.skip('scdoc is not installed')
