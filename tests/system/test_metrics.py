@@ -211,7 +211,7 @@ def test_f57_profile_names(work, start_daemon):
     unescaped = {re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], n) for n in shown}
     assert unescaped == names
     for name in names:
-        answer = daemon.claim("vm", name, owner='"\\\u00fc{}', channel="a\\\"b")
+        answer = daemon.claim("vm", name, owner='"\\\u00fc{}', channel="unix:/a\\\"b")
         assert answer.status == 201, (name, answer)
         assert answer.json["profile"] == name
         assert daemon.claims()["vm"]["owner"] == '"\\\u00fc{}'
