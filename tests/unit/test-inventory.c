@@ -268,6 +268,45 @@ static void vfs_may_come_later(void **state)
 	inventory_free(inv);
 }
 
+/* What a change looks like that no name shows. */
+static void two_scans_are_compared_by_content(void **state)
+{
+	struct plain_tree *t = *state;
+	struct pci_addr vf;
+	struct inventory *a, *b;
+	static const struct {
+		const char *name, *target;
+	} links[] = {
+		{ "driver", "../../drivers/vfio-pci" },
+		{ "iommu_group", "../../../../kernel/iommu_groups/99" },
+	};
+
+	plain_tree_card(t, card41, 2, 0);
+	plain_tree_vf(t, card41, 0, 4);
+	vf = plain_tree_vf(t, card41, 1, 4);
+	for (size_t i = 0; i < ARRAY_SIZE(links); i++) {
+		a = scan(t);
+		b = scan(t);
+		assert_true(inventory_equal(a, b));
+		inventory_free(b);
+		plain_tree_link(t, plain_tree_device(vf, links[i].name), links[i].target);
+		b = scan(t);
+		assert_false(inventory_equal(a, b));
+		inventory_free(a);
+		inventory_free(b);
+	}
+	a = scan(t);
+	plain_tree_remove(t, plain_tree_device(vf, NULL));
+	b = scan(t);
+	assert_false(inventory_equal(a, b));
+	inventory_free(a);
+	plain_tree_remove(t, plain_tree_device(card41, NULL));
+	a = scan(t);
+	assert_false(inventory_equal(a, b));
+	inventory_free(a);
+	inventory_free(b);
+}
+
 static void numa_nodes_are_those_of_this_machine(void **state)
 {
 	struct plain_tree *t = *state;
@@ -522,6 +561,7 @@ int main(void)
 		TEST(a_damaged_vf_costs_only_itself),
 		TEST(odd_attributes_of_a_card_cost_only_themselves),
 		TEST(vfs_may_come_later),
+		TEST(two_scans_are_compared_by_content),
 		TEST(numa_nodes_are_those_of_this_machine),
 		TEST(more_cards_than_the_limit_are_counted),
 		TEST(a_large_host_is_read_whole),
