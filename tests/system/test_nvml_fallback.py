@@ -282,6 +282,24 @@ def test_waiting_for_the_slot_counts(start_sim, start_daemon):
     wait_for(lambda: daemon.resources()["fallbacks"] == [], "the slow answer")
 
 
+def test_release_by_hand_during_a_hang(start_sim, start_daemon):
+    """What hangs is let go of all the same; NVML is used again when told to."""
+    sim = start_sim("--nvml-latency", 0)
+    daemon = start_daemon(sim, {"gpu": {"nvml_timeout": "500ms"}})
+    settle(sim)
+    sim.ctl("set", "nvml.hang", 1)
+    assert daemon.claim("vm").status == 201
+    assert {f["reason"] for f in daemon.resources()["fallbacks"]} == {"timeout"}
+    assert daemon.request("POST", "/driver/release").status == 200
+    wait_for(lambda: {f["reason"] for f in daemon.resources()["fallbacks"]} == {"library"}, "the reason")
+    wait_for(lambda: helper_pid(daemon) is None, "the helper to be gone")
+    assert daemon.claim("vm2").status == 201 and helper_pid(daemon) is None
+    sim.ctl("set", "nvml.hang", 0)
+    assert daemon.request("POST", "/driver/resume").status == 200
+    wait_for(lambda: daemon.resources()["fallbacks"] == [], "NVML to be used again")
+    assert daemon.available()["L40S-4Q"] == 14
+
+
 def test_sigterm_during_a_hang(start_sim, start_daemon):
     """The claim that waits is answered or cut; berthd and its helpers are gone."""
     sim = start_sim("--nvml-latency", 0)
