@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define COPIES 3
+#define COPIES	    3
 #define PATIENCE_MS 5000
 
 void console_timestamp(char ret[static 32])
@@ -53,7 +53,8 @@ static int print(const struct console *c, unsigned copies, const char *text)
 	n = snprintf(line, sizeof line, "%s [guest-agent] %s\n", when, text);
 	if (n < 0 || (size_t)n >= sizeof line)
 		return -ENAMETOOLONG;
-	/* Opened for each report: nothing is held open, and a console that was replaced is found. */
+	/* Opened for each report: nothing is held open, and a console that was replaced is found.
+	 */
 	fd = open(c->path, O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return -errno;

@@ -2,8 +2,8 @@
 /*
  * Lines on the guest's console, in the shape that the host looks for.
  *
- * Serial lines get torn by whatever else writes there, so each marker is written three times, each a
- * complete line in one write. A console that takes nothing is given up after five seconds.
+ * Serial lines get torn by whatever else writes there, so each marker is written three times, each
+ * a complete line in one write. A console that takes nothing is given up after five seconds.
  */
 #pragma once
 

@@ -42,7 +42,9 @@ bool kmsg_is_init_failure(const char *line, size_t len, char ret_text[static KMS
 	for (size_t i = 0; i < n; i++) {
 		char c = text[i];
 
-		ret_text[i] = c == '"' ? '\'' : c < 0x20 || c == 0x7f ? '?' : c; /* bytes above 0x7f are negative */
+		ret_text[i] = c == '"'		      ? '\''
+			      : c < 0x20 || c == 0x7f ? '?'
+						      : c; /* bytes above 0x7f are negative */
 	}
 	ret_text[n] = '\0';
 	return true;
@@ -67,7 +69,8 @@ void kmsg_close(struct kmsg *k)
 }
 
 /* A read of the device gives one record; of a pipe it may give several. */
-static void look_at(const char *data, size_t len, void (*failed)(const char *text, void *userdata), void *userdata)
+static void look_at(const char *data, size_t len, void (*failed)(const char *text, void *userdata),
+		    void *userdata)
 {
 	char text[KMSG_TEXT_MAX];
 
@@ -96,12 +99,14 @@ int kmsg_read(struct kmsg *k, void (*failed)(const char *text, void *userdata), 
 			continue;
 		}
 		if (n == 0)
-			return -EPIPE; /* the other end of a pipe is gone; the device never says so */
+			return -EPIPE; /* the other end of a pipe is gone; the device never says so
+					*/
 		if (errno == EAGAIN)
 			return overwritten;
 		if (errno == EPIPE)
 			overwritten = 1; /* the next read goes on behind the gap */
-		else if (errno != EINTR && errno != EINVAL) /* EINVAL: a record above the buffer was passed over */
+		else if (errno != EINTR &&
+			 errno != EINVAL) /* EINVAL: a record above the buffer was passed over */
 			return -errno;
 	}
 	return overwritten;

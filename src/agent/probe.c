@@ -8,14 +8,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SECOND UINT64_C(1000000)
+#define SECOND	     UINT64_C(1000000)
 #define ATTEMPT_USEC (30 * SECOND)
-#define PAUSE_USEC (15 * SECOND)
-#define PHASE_USEC (600 * SECOND)
+#define PAUSE_USEC   (15 * SECOND)
+#define PHASE_USEC   (600 * SECOND)
 
 void probe_init(struct probe *p, const char *program, uint64_t now_usec)
 {
-	*p = (struct probe){ .program = program, .output = -1, .next_usec = now_usec, .end_usec = now_usec + PHASE_USEC };
+	*p = (struct probe){ .program = program,
+			     .output = -1,
+			     .next_usec = now_usec,
+			     .end_usec = now_usec + PHASE_USEC };
 	p->done = access(program, X_OK) < 0;
 }
 

@@ -2,9 +2,10 @@
 /*
  * Probing the driver at boot: `nvidia-smi -L` opens the device, which runs RmInitAdapter.
  *
- * Success is the OK marker. A failing or stuck probe says nothing by itself: it makes the driver print its
- * kernel line, and that is what counts. One attempt at a time, at most 30 s each, every 15 s for
- * 10 minutes; one that is stuck in the kernel and cannot be killed is waited for, never doubled.
+ * Success is the OK marker. A failing or stuck probe says nothing by itself: it makes the driver
+ * print its kernel line, and that is what counts. One attempt at a time, at most 30 s each, every
+ * 15 s for 10 minutes; one that is stuck in the kernel and cannot be killed is waited for, never
+ * doubled.
  */
 #pragma once
 

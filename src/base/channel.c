@@ -40,13 +40,15 @@ static int spawn_with(const char *path, char *const argv[], int child_fd, pid_t 
 	sigfillset(&all);
 	sigdelset(&all, SIGKILL);
 	sigdelset(&all, SIGSTOP);
-	if ((r = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)) == 0 &&
+	if ((r = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY,
+						  0)) == 0 &&
 	    (r = posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO)) == 0 &&
 	    (r = posix_spawn_file_actions_adddup2(&actions, child_fd, CHANNEL_FD)) == 0 &&
 	    (r = posix_spawn_file_actions_addclosefrom_np(&actions, CHANNEL_FD + 1)) == 0 &&
 	    (r = posix_spawnattr_setsigmask(&attr, &none)) == 0 &&
 	    (r = posix_spawnattr_setsigdefault(&attr, &all)) == 0 &&
-	    (r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)) == 0)
+	    (r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)) ==
+		    0)
 		r = posix_spawn(ret_pid, path, &actions, &attr, argv, environ);
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&actions);

@@ -14,8 +14,8 @@
 
 /* Starts path with argv (argv[0] included). Returns 0 and the pid, a pidfd and the parent's end
  * (non-blocking, close-on-exec), all owned by the caller; else -errno. */
-int channel_spawn(const char *path, char *const argv[], pid_t *ret_pid, int *ret_pidfd, int *ret_fd)
-	_must_check_;
+int channel_spawn(const char *path, char *const argv[], pid_t *ret_pid, int *ret_pidfd,
+		  int *ret_fd) _must_check_;
 
 /* One message. 0, -EAGAIN when the peer does not read, -EPIPE when it is gone, -EMSGSIZE. */
 int channel_send(int fd, const void *msg, size_t len) _must_check_;

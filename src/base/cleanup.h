@@ -39,16 +39,16 @@ static inline void cleanup_closedir(DIR **d)
 		closedir(*d);
 }
 
-#define _free_ _cleanup_(cleanup_free)
-#define _close_ _cleanup_(cleanup_close)
-#define _fclose_ _cleanup_(cleanup_fclose)
+#define _free_	   _cleanup_(cleanup_free)
+#define _close_	   _cleanup_(cleanup_close)
+#define _fclose_   _cleanup_(cleanup_fclose)
 #define _closedir_ _cleanup_(cleanup_closedir)
 
 /* Hands a descriptor over and leaves -1 behind. */
-#define TAKE_FD(fd)                       \
-	({                                \
-		int *_take_fd = &(fd);    \
-		int _take_fdv = *_take_fd; \
-		*_take_fd = -1;           \
-		_take_fdv;                \
+#define TAKE_FD(fd)                                                                                \
+	({                                                                                         \
+		int *_take_fd = &(fd);                                                             \
+		int _take_fdv = *_take_fd;                                                         \
+		*_take_fd = -1;                                                                    \
+		_take_fdv;                                                                         \
 	})

@@ -6,8 +6,8 @@
 
 #include "base/macro.h"
 
-#define USEC_PER_MSEC UINT64_C(1000)
-#define USEC_PER_SEC UINT64_C(1000000)
+#define USEC_PER_MSEC	  UINT64_C(1000)
+#define USEC_PER_SEC	  UINT64_C(1000000)
 #define CLOCK_RFC3339_MAX 40 /* bytes with NUL */
 
 /* Microseconds of CLOCK_MONOTONIC, the clock of sd-event's CLOCK_MONOTONIC timers. */

@@ -35,7 +35,8 @@ int error_set_errno(struct error *e, int code, const char *fmt, ...)
 		va_start(ap, fmt);
 		vsnprintf(text, sizeof text, fmt, ap);
 		va_end(ap);
-		snprintf(e->msg, sizeof e->msg, "%s: %s", text, strerrordesc_np(positive(code)) ?: "unknown error");
+		snprintf(e->msg, sizeof e->msg, "%s: %s", text,
+			 strerrordesc_np(positive(code)) ?: "unknown error");
 	}
 	return -positive(code);
 }

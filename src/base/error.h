@@ -18,14 +18,15 @@ struct error {
 
 #define ERROR_INIT ((struct error){ 0 })
 
-/* Stores the code (either sign is accepted) and the formatted sentence; returns the negative code. */
+/* Stores the code (either sign is accepted) and the formatted sentence; returns the negative code.
+ */
 int error_set(struct error *e, int code, const char *fmt, ...) _printf_(3, 4);
 
 /* Like error_set(), with ": <strerror(code)>" behind the sentence. */
 int error_set_errno(struct error *e, int code, const char *fmt, ...) _printf_(3, 4);
 
-/* Puts "<fmt>: " in front of the sentence that is there; returns the negative code it holds. The code
- * lives in the carrier alone: without one it is lost, and -ENOTRECOVERABLE is returned. */
+/* Puts "<fmt>: " in front of the sentence that is there; returns the negative code it holds. The
+ * code lives in the carrier alone: without one it is lost, and -ENOTRECOVERABLE is returned. */
 int error_wrap(struct error *e, const char *fmt, ...) _printf_(2, 3);
 
 /* The sentence, or a placeholder where none was set. Never NULL. */

@@ -61,10 +61,11 @@ static size_t prefix(char *line, size_t size, enum log_level level)
 	} else {
 		clock_gettime(CLOCK_REALTIME, &now);
 		gmtime_r(&now.tv_sec, &tm);
-		n = snprintf(line, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ %s%s%s: ", tm.tm_year + 1900,
+		n = snprintf(line, size,
+			     "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ %s%s%s: ", tm.tm_year + 1900,
 			     tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
-			     now.tv_nsec / 1000000, log_program ? log_program : "", log_program ? " " : "",
-			     level_names[level]);
+			     now.tv_nsec / 1000000, log_program ? log_program : "",
+			     log_program ? " " : "", level_names[level]);
 	}
 	return n < 0 ? 0 : MIN((size_t)n, size - 1);
 }

@@ -84,8 +84,9 @@ static int worker_on_wake(sd_event_source *source _unused_, int fd, uint32_t rev
 	struct worker_job j;
 	uint64_t n;
 
-	/* The counter says how many have finished since the last round. What finishes while these are
-	 * handed back raises it again, so that a busy worker does not keep the loop here for ever. */
+	/* The counter says how many have finished since the last round. What finishes while these
+	 * are handed back raises it again, so that a busy worker does not keep the loop here for
+	 * ever. */
 	if (read(fd, &n, sizeof n) < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
 	while (n-- > 0 && worker_take_finished(w, &j))

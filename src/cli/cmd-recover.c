@@ -14,17 +14,20 @@ static void wait_a_little(void)
 	nanosleep(&(struct timespec){ .tv_nsec = LOOK_NSEC }, NULL);
 }
 
-static int report_end(const struct cli *cli, const char *card, const json_t *recovery, const char *state)
+static int report_end(const struct cli *cli, const char *card, const json_t *recovery,
+		      const char *state)
 {
 	char step[CLI_FIELD_SIZE], detail[CLI_FIELD_SIZE];
 	int r = cli->json ? cli_print_json(recovery) : EXIT_STATUS_OK;
 
 	if (strcmp(state, "done") == 0) {
 		if (!cli->json)
-			printf("%s is back: its VFs are free and their health records cleared\n", card);
+			printf("%s is back: its VFs are free and their health records cleared\n",
+			       card);
 		return r == EXIT_STATUS_OK ? cli_print("") : r;
 	}
-	return cli_error(EXIT_STATUS_ERROR, "%s: recovery %s at step %s: %s; the card stays cordoned", card, state,
+	return cli_error(EXIT_STATUS_ERROR,
+			 "%s: recovery %s at step %s: %s; the card stays cordoned", card, state,
 			 cli_field(recovery, "step", step, sizeof step),
 			 cli_field(recovery, "detail", detail, sizeof detail));
 }

@@ -2,9 +2,9 @@
 /*
  * `berth run`: claims a vGPU, runs a command with it, releases it when the command ends.
  *
- * A SIGKILL of the VM while the guest driver initialises wedges the VF. So during that window (from the
- * start of the command until the OK marker in the console log, else --init-window) a stop of ours asks the
- * command to stop and waits; only a second one, or the window's end, insists.
+ * A SIGKILL of the VM while the guest driver initialises wedges the VF. So during that window (from
+ * the start of the command until the OK marker in the console log, else --init-window) a stop of
+ * ours asks the command to stop and waits; only a second one, or the window's end, insists.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,13 +27,23 @@
 #include "cli/cli.h"
 #include "model/marker.h"
 
-#define EXIT_OWN_FAILURE 125
-#define INIT_WINDOW_USEC (30 * USEC_PER_SEC)
-#define KILL_AFTER_USEC (10 * USEC_PER_SEC) /* a stop that is insisted on */
-#define LOOK_MSEC 200			    /* at the console log, inside the window */
+#define EXIT_OWN_FAILURE      125
+#define INIT_WINDOW_USEC      (30 * USEC_PER_SEC)
+#define KILL_AFTER_USEC	      (10 * USEC_PER_SEC) /* a stop that is insisted on */
+#define LOOK_MSEC	      200		  /* at the console log, inside the window */
 #define RELEASE_PATIENCE_USEC (60 * USEC_PER_SEC)
 
-enum { OPT_PROFILE = CLI_OPT_OWN, OPT_NAME, OPT_CONSOLE, OPT_CHANNEL, OPT_GPU, OPT_NUMA, OPT_OWNER, OPT_WINDOW, OPT_WAIT };
+enum {
+	OPT_PROFILE = CLI_OPT_OWN,
+	OPT_NAME,
+	OPT_CONSOLE,
+	OPT_CHANNEL,
+	OPT_GPU,
+	OPT_NUMA,
+	OPT_OWNER,
+	OPT_WINDOW,
+	OPT_WAIT
+};
 
 struct run {
 	struct cli *cli;
@@ -44,14 +54,16 @@ struct run {
 	uint64_t wait_usec, window_usec;
 	char **command;
 
-	char vf[CLI_FIELD_SIZE], sysfs[CLI_FIELD_SIZE], group[CLI_FIELD_SIZE], device[CLI_FIELD_SIZE];
+	char vf[CLI_FIELD_SIZE], sysfs[CLI_FIELD_SIZE], group[CLI_FIELD_SIZE],
+		device[CLI_FIELD_SIZE];
 	pid_t child;
 	int pidfd;
 	uint64_t started_usec, stop_usec; /* stop_usec: when a stop was asked for; 0: not yet */
 	bool insisted, init_done;
 };
 
-/* --- Claiming ------------------------------------------------------------------------------------- */
+/* --- Claiming
+ * ------------------------------------------------------------------------------------- */
 
 static int claim(struct run *r)
 {
@@ -71,15 +83,19 @@ static int claim(struct run *r)
 	if (r->has_numa_node)
 		json_object_set_new(body, "numa_node", json_integer(r->numa_node));
 	if (r->wait_usec)
-		json_object_set_new(body, "wait_ms", json_integer((json_int_t)(r->wait_usec / USEC_PER_MSEC)));
+		json_object_set_new(body, "wait_ms",
+				    json_integer((json_int_t)(r->wait_usec / USEC_PER_MSEC)));
 	status = cli_make_path(r->cli, "/claims/", r->name, "", path, sizeof path);
 	if (status == 0)
-		status = cli_call(r->cli, "PUT", path, body, CLI_WRITE_TIMEOUT_USEC + r->wait_usec, &reply);
+		status = cli_call(r->cli, "PUT", path, body, CLI_WRITE_TIMEOUT_USEC + r->wait_usec,
+				  &reply);
 	json_decref(body);
 	if (status != 0)
 		return status;
 	if (reply.status != 201)
-		return cli_error(EXIT_OWN_FAILURE, "a claim named %s is there already; choose another --name", r->name);
+		return cli_error(EXIT_OWN_FAILURE,
+				 "a claim named %s is there already; choose another --name",
+				 r->name);
 	cli_field(reply.json, "vf", r->vf, sizeof r->vf);
 	cli_field(reply.json, "sysfs_path", r->sysfs, sizeof r->sysfs);
 	cli_field(reply.json, "vfio_group", r->group, sizeof r->group);
@@ -102,17 +118,23 @@ static void release(struct run *r)
 			return;
 		nanosleep(&(struct timespec){ .tv_nsec = 500000000 }, NULL);
 	}
-	cli_error(EXIT_OWN_FAILURE, "the claim %s could not be released; berthd goes on trying when its holder is gone",
-		  r->name);
+	cli_error(
+		EXIT_OWN_FAILURE,
+		"the claim %s could not be released; berthd goes on trying when its holder is gone",
+		r->name);
 }
 
-/* --- The command ------------------------------------------------------------------------------------- */
+/* --- The command
+ * ------------------------------------------------------------------------------------- */
 
 static char *fill_in(const struct run *r, const char *word)
 {
 	const struct {
 		const char *name, *value;
-	} fields[] = { { "{vf}", r->vf }, { "{sysfs}", r->sysfs }, { "{group}", r->group }, { "{device}", r->device } };
+	} fields[] = { { "{vf}", r->vf },
+		       { "{sysfs}", r->sysfs },
+		       { "{group}", r->group },
+		       { "{device}", r->device } };
 	struct buf out = BUF_INIT;
 	char *text = NULL;
 
@@ -150,7 +172,8 @@ static void run_child(const struct run *r, const sigset_t *mask)
 			_exit(EXIT_OWN_FAILURE);
 	}
 	execvp(r->command[0], r->command);
-	cli_error(EXIT_OWN_FAILURE, "%s: %s", r->command[0], strerrordesc_np(errno) ?: "cannot be started");
+	cli_error(EXIT_OWN_FAILURE, "%s: %s", r->command[0],
+		  strerrordesc_np(errno) ?: "cannot be started");
 	_exit(EXIT_OWN_FAILURE);
 }
 
@@ -164,7 +187,8 @@ static bool has_ok_marker(const struct run *r)
 	while (f && fgets(line, sizeof line, f)) {
 		size_t n = strcspn(line, "\n");
 
-		if (line[n] == '\n' && marker_parse(line, n, prefixes, ARRAY_SIZE(prefixes)) == MARKER_OK)
+		if (line[n] == '\n' &&
+		    marker_parse(line, n, prefixes, ARRAY_SIZE(prefixes)) == MARKER_OK)
 			return true;
 	}
 	return false;
@@ -173,7 +197,8 @@ static bool has_ok_marker(const struct run *r)
 static bool in_init_window(struct run *r)
 {
 	if (!r->init_done)
-		r->init_done = clock_now_usec() >= r->started_usec + r->window_usec || has_ok_marker(r);
+		r->init_done = clock_now_usec() >= r->started_usec + r->window_usec ||
+			       has_ok_marker(r);
 	return !r->init_done;
 }
 
@@ -193,7 +218,8 @@ static void got_signal(struct run *r, int signal)
 	else
 		r->stop_usec = clock_now_usec();
 	if (!r->insisted && in_init_window(r))
-		fprintf(stderr, "berth: asked the command to stop; waiting for the guest driver's init to be over "
+		fprintf(stderr, "berth: asked the command to stop; waiting for the guest driver's "
+				"init to be over "
 				"(a second signal insists)\n");
 	signal_child(r, SIGTERM);
 }
@@ -212,7 +238,8 @@ static void look_at_stop(struct run *r)
 static int wait_for_child(struct run *r, int signals)
 {
 	for (;;) {
-		struct pollfd fds[] = { { .fd = r->pidfd, .events = POLLIN }, { .fd = signals, .events = POLLIN } };
+		struct pollfd fds[] = { { .fd = r->pidfd, .events = POLLIN },
+					{ .fd = signals, .events = POLLIN } };
 		int status;
 
 		/* Without a stop there is nothing to look at. */
@@ -235,7 +262,8 @@ static int wait_for_child(struct run *r, int signals)
 
 static int run_command(struct run *r)
 {
-	static const int passed_on[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT };
+	static const int passed_on[] = { SIGTERM, SIGINT,   SIGHUP, SIGUSR1,
+					 SIGUSR2, SIGWINCH, SIGCONT };
 	_close_ int signals = -1;
 	sigset_t set, old;
 	int status;
@@ -264,7 +292,8 @@ static int run_command(struct run *r)
 	return status;
 }
 
-/* --- Options ------------------------------------------------------------------------------------------- */
+/* --- Options
+ * ------------------------------------------------------------------------------------------- */
 
 static int take_option(struct run *r, int opt)
 {
@@ -295,7 +324,8 @@ static int take_option(struct run *r, int opt)
 		return CLI_GO_ON;
 	case OPT_WINDOW:
 		if (str_to_usec(optarg, &r->window_usec) < 0)
-			return cli_usage_error(r->cli, "--init-window takes a duration such as 30s");
+			return cli_usage_error(r->cli,
+					       "--init-window takes a duration such as 30s");
 		return CLI_GO_ON;
 	case OPT_WAIT:
 		if (str_to_usec(optarg, &r->wait_usec) < 0)
@@ -346,15 +376,18 @@ const struct cli_command cli_run = {
 	.name = "run",
 	.args = "-p PROFILE [OPTION...] -- CMD...",
 	.summary = "Claim a vGPU, run a command with it, release it",
-	.help = "In the command {vf}, {sysfs}, {group} and {device} are replaced; BERTH_CLAIM, BERTH_VF,\n"
+	.help = "In the command {vf}, {sysfs}, {group} and {device} are replaced; BERTH_CLAIM, "
+		"BERTH_VF,\n"
 		"BERTH_SYSFS, BERTH_GROUP, BERTH_DEVICE and BERTH_PROFILE are in its environment.\n"
-		"Signals are passed on. Inside the guest driver's init window a stop only asks the\n"
+		"Signals are passed on. Inside the guest driver's init window a stop only asks "
+		"the\n"
 		"command to stop: killing a VM there wedges the VF. A second signal insists.\n"
 		"\n"
 		"  -p, --profile PROFILE  such as L40S-4Q\n"
 		"  --name NAME            of the claim (default run-PID)\n"
 		"  --console FILE         console log of the guest, watched by berthd\n"
-		"  --channel CHANNEL      of the guest agent: vsock:CID, unix:PATH, hvsock:PATH:PORT\n"
+		"  --channel CHANNEL      of the guest agent: vsock:CID, unix:PATH, "
+		"hvsock:PATH:PORT\n"
 		"  --init-window D        how long init may take without a marker (default 30s)\n"
 		"  --wait D               wait for capacity\n"
 		"  --gpu BDF, --numa-node N, --owner TEXT  as for 'berth claim'\n"
@@ -363,7 +396,8 @@ const struct cli_command cli_run = {
 		"berth run itself, a refused claim included.\n"
 		"\n"
 		"Examples:\n"
-		"  berth run -p L40S-4Q -- qemu-system-x86_64 -device vfio-pci,sysfsdev={sysfs} ...\n"
+		"  berth run -p L40S-4Q -- qemu-system-x86_64 -device vfio-pci,sysfsdev={sysfs} "
+		"...\n"
 		"  berth run -p L40S-4Q --console /var/log/berth/vm1.log -- ./start-vm vm1 {vf}\n",
 	.run = run_run,
 };

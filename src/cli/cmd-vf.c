@@ -7,14 +7,15 @@
 
 static int print_vfs(struct buf *out, const json_t *vfs)
 {
-	static const char *const heads[] = { "VF", "GPU", "STATE", "PROFILE", "CLAIM", "HEALTH", "WHY NOT USABLE" };
+	static const char *const heads[] = { "VF",    "GPU",	"STATE",	 "PROFILE",
+					     "CLAIM", "HEALTH", "WHY NOT USABLE" };
 	char text[CLI_FIELD_SIZE];
 	_table_ struct table t;
 	const json_t *vf;
 	size_t i;
 
 	table_init(&t, heads, ARRAY_SIZE(heads));
-	json_array_foreach (vfs, i, vf) {
+	json_array_foreach(vfs, i, vf) {
 		table_add(&t, cli_field(vf, "address", text, sizeof text));
 		table_add(&t, cli_field(vf, "gpu", text, sizeof text));
 		table_add(&t, cli_field(vf, "state", text, sizeof text));
@@ -23,10 +24,13 @@ static int print_vfs(struct buf *out, const json_t *vfs)
 		if (cli_field_is_set(vf, "quarantined"))
 			table_add(&t, "quarantined");
 		else if (json_array_size(json_object_get(vf, "failures")) > 0)
-			table_addf(&t, "%zu failed", json_array_size(json_object_get(vf, "failures")));
+			table_addf(&t, "%zu failed",
+				   json_array_size(json_object_get(vf, "failures")));
 		else
 			table_add(&t, "ok");
-		table_add(&t, cli_field_is_set(vf, "reason") ? cli_field(vf, "reason", text, sizeof text) : "");
+		table_add(&t, cli_field_is_set(vf, "reason")
+				      ? cli_field(vf, "reason", text, sizeof text)
+				      : "");
 	}
 	return table_render(&t, out);
 }
@@ -55,7 +59,8 @@ static int change_vf(struct cli *cli, const char *vf, bool quarantine)
 
 	r = cli_make_path(cli, "/vfs/", vf, "/quarantine", path, sizeof path);
 	if (r == 0)
-		r = cli_call(cli, quarantine ? "PUT" : "DELETE", path, NULL, CLI_WRITE_TIMEOUT_USEC, &reply);
+		r = cli_call(cli, quarantine ? "PUT" : "DELETE", path, NULL, CLI_WRITE_TIMEOUT_USEC,
+			     &reply);
 	if (r != 0)
 		return r;
 	if (cli->json)
@@ -75,7 +80,8 @@ static int run_vf(struct cli *cli, int argc, char **argv)
 		return r;
 	verb = argv[optind];
 	if (strcmp(verb, "list") == 0)
-		return argc - optind == 1 ? list_vfs(cli) : cli_usage_error(cli, "list takes no argument");
+		return argc - optind == 1 ? list_vfs(cli)
+					  : cli_usage_error(cli, "list takes no argument");
 	if (strcmp(verb, "quarantine") != 0 && strcmp(verb, "clear") != 0)
 		return cli_usage_error(cli, "\"%s\" is neither list, quarantine nor clear", verb);
 	if (argc - optind != 2)
@@ -87,7 +93,8 @@ const struct cli_command cli_vf = {
 	.name = "vf",
 	.args = "list | quarantine VF | clear VF",
 	.summary = "Show the VFs; take one out of use, or clear its record",
-	.help = "A VF on which the guest driver's init failed in several assignments is quarantined:\n"
+	.help = "A VF on which the guest driver's init failed in several assignments is "
+		"quarantined:\n"
 		"nothing is placed on it until its card was recovered ('berth gpu recover', which\n"
 		"clears the records itself) or a person clears it. Root only.\n"
 		"\n"

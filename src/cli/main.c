@@ -10,9 +10,8 @@
 #include "cli/cli.h"
 
 static const struct cli_command *const commands[] = {
-	&cli_resources, &cli_gpus,   &cli_map, &cli_claim,
-	&cli_release,	&cli_claims, &cli_run, &cli_fit,
-	&cli_vf,	&cli_gpu,    &cli_driver,
+	&cli_resources, &cli_gpus, &cli_map, &cli_claim, &cli_release, &cli_claims,
+	&cli_run,	&cli_fit,  &cli_vf,  &cli_gpu,	 &cli_driver,
 };
 
 static void print_usage(FILE *out)

@@ -7,7 +7,8 @@
 #include "daemon/allocate.h"
 
 enum allocation_stage {
-	ALLOCATION_REPLACING,	/* an old claim of that name, whose VF is gone or changed, is taken back */
+	ALLOCATION_REPLACING,	/* an old claim of that name, whose VF is gone or changed, is taken
+				   back */
 	ALLOCATION_WAITING,	/* for an answer newer than its arrival, or for capacity */
 	ALLOCATION_ARCHIVING,	/* an older console log being moved away */
 	ALLOCATION_INTENT,	/* intent being committed */
@@ -19,11 +20,11 @@ enum allocation_stage {
 };
 
 #define ALLOCATION_TRIED_MAX 16
-#define ALLOCATION_VF_TRIES 3 /* other VFs of a card after EPERM */
+#define ALLOCATION_VF_TRIES  3 /* other VFs of a card after EPERM */
 
 struct allocation_waiter {
 	struct allocation *allocation;
-	allocate_done_fn done;	      /* NULL: `ended` is set instead */
+	allocate_done_fn done; /* NULL: `ended` is set instead */
 	void (*ended)(void *userdata);
 	void *userdata;
 	bool first;
@@ -58,11 +59,13 @@ struct allocation {
 };
 
 /* allocate.c */
-void allocation_end(struct allocation *a, int code, const char *detail, const struct claim_entry *entry,
-		    const struct allocation_refusal *refusals, unsigned n_refusals);
+void allocation_end(struct allocation *a, int code, const char *detail,
+		    const struct claim_entry *entry, const struct allocation_refusal *refusals,
+		    unsigned n_refusals);
 
-/* allocate-plan.c: -EAGAIN while it has to wait for an answer or lists, 0 when a.card, a.span and a.claim
- * are set and the VF is held, else a negative code with refusals (room for INVENTORY_CARDS_MAX). */
+/* allocate-plan.c: -EAGAIN while it has to wait for an answer or lists, 0 when a.card, a.span and
+ * a.claim are set and the VF is held, else a negative code with refusals (room for
+ * INVENTORY_CARDS_MAX). */
 int allocation_choose(struct allocation *a, char detail[static NODE_TEXT_MAX],
 		      struct allocation_refusal *refusals, unsigned *ret_n_refusals);
 /* Refusals that need no answer: no such profile, no VF, not supported. 0 when it may be planned. */

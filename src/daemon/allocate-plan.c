@@ -18,8 +18,8 @@
  * decided: a card whose driver hangs must hold up nobody else. */
 #define LISTS_PATIENCE_USEC USEC_PER_SEC
 
-/* A claim is not refused by a doubtful answer before this time is over: other claims may go on and on
- * being written, or hang. */
+/* A claim is not refused by a doubtful answer before this time is over: other claims may go on and
+ * on being written, or hang. */
 #define DOUBT_PATIENCE_USEC (2 * USEC_PER_SEC)
 
 /* Why one card cannot take a claim, in the order in which they are looked at. */
@@ -32,7 +32,7 @@ enum obstacle {
 	OBSTACLE_CORDONED,
 	OBSTACLE_STUCK,
 	OBSTACLE_MIG,
-	OBSTACLE_TRIED,		/* the driver refused there */
+	OBSTACLE_TRIED, /* the driver refused there */
 	OBSTACLE_LISTS_PENDING,
 	OBSTACLE_NO_VF,
 	OBSTACLE_NO_PLACEMENT,
@@ -105,7 +105,8 @@ static enum obstacle card_obstacle(const struct allocation *a, struct card *c)
 	return OBSTACLE_NONE;
 }
 
-static void describe(const struct allocation *a, const struct card *c, enum obstacle o, char *text, size_t size)
+static void describe(const struct allocation *a, const struct card *c, enum obstacle o, char *text,
+		     size_t size)
 {
 	switch (o) {
 	case OBSTACLE_NONE:
@@ -141,8 +142,10 @@ static void describe(const struct allocation *a, const struct card *c, enum obst
 		str_copy_cut(text, size, "no free VF");
 		break;
 	case OBSTACLE_NO_PLACEMENT:
-		str_copy_cut(text, size, c->fallback == NVML_REASON_NONE ? "no free placement"
-									 : "its VFs offer no more of this profile");
+		str_copy_cut(text, size,
+			     c->fallback == NVML_REASON_NONE
+				     ? "no free placement"
+				     : "its VFs offer no more of this profile");
 		break;
 	}
 }
@@ -155,37 +158,44 @@ static int refusal_code(const struct node *n, const unsigned counts[], const cha
 	for (enum obstacle o = OBSTACLE_NOT_VGPU; o <= OBSTACLE_NO_PLACEMENT; o++)
 		matching += counts[o];
 	if (n->framework == FRAMEWORK_MDEV) {
-		*ret_detail = "this host uses the mdev framework; berth claims vendor VFIO VFs only";
+		*ret_detail =
+			"this host uses the mdev framework; berth claims vendor VFIO VFs only";
 		return -E_NOT_SUPPORTED;
 	}
 	if (matching > 0 && counts[OBSTACLE_NO_PROFILE] == matching && catalogue_all_complete(n)) {
 		*ret_detail = "no card of this host has that profile";
 		return -E_UNKNOWN_PROFILE;
 	}
-	if (matching > 0 && counts[OBSTACLE_MIG] + counts[OBSTACLE_NO_PROFILE] == matching && counts[OBSTACLE_MIG]) {
+	if (matching > 0 && counts[OBSTACLE_MIG] + counts[OBSTACLE_NO_PROFILE] == matching &&
+	    counts[OBSTACLE_MIG]) {
 		*ret_detail = "the cards are in MIG mode, which berth does not claim";
 		return -E_NOT_SUPPORTED;
 	}
-	if (counts[OBSTACLE_TRIED] > 0 && counts[OBSTACLE_NO_VF] + counts[OBSTACLE_NO_PLACEMENT] == 0) {
+	if (counts[OBSTACLE_TRIED] > 0 &&
+	    counts[OBSTACLE_NO_VF] + counts[OBSTACLE_NO_PLACEMENT] == 0) {
 		*ret_detail = "the driver refused on every card that could take it";
 		return -E_DRIVER_REFUSED;
 	}
-	if (counts[OBSTACLE_CORDONED] > 0 && counts[OBSTACLE_CORDONED] + counts[OBSTACLE_NO_PROFILE] == matching) {
+	if (counts[OBSTACLE_CORDONED] > 0 &&
+	    counts[OBSTACLE_CORDONED] + counts[OBSTACLE_NO_PROFILE] == matching) {
 		*ret_detail = "every card that has this profile is cordoned";
 		return -E_CORDONED;
 	}
-	if (counts[OBSTACLE_STUCK] > 0 && counts[OBSTACLE_STUCK] + counts[OBSTACLE_NO_PROFILE] == matching) {
+	if (counts[OBSTACLE_STUCK] > 0 &&
+	    counts[OBSTACLE_STUCK] + counts[OBSTACLE_NO_PROFILE] == matching) {
 		*ret_detail = "every card that has this profile is stuck in the driver";
 		return -E_DRIVER_STUCK;
 	}
-	*ret_detail = matching ? "no card can take this profile now" : "no card of this host matches the claim";
+	*ret_detail = matching ? "no card can take this profile now"
+			       : "no card of this host matches the claim";
 	return -E_INSUFFICIENT_RESOURCES;
 }
 
 static bool host_is_passthrough(const struct node *n)
 {
 	for (unsigned i = 0; i < n->n_cards; i++)
-		if (n->cards[i]->present && (n->cards[i]->has_vfs || strcmp(n->cards[i]->driver, "nvidia") == 0))
+		if (n->cards[i]->present &&
+		    (n->cards[i]->has_vfs || strcmp(n->cards[i]->driver, "nvidia") == 0))
 			return false;
 	return n->n_cards > 0;
 }
@@ -203,12 +213,14 @@ static int refuse(struct allocation *a, const enum obstacle *obstacles, char *de
 		if (obstacles[i] == OBSTACLE_NOT_ASKED_FOR || obstacles[i] == OBSTACLE_NONE)
 			continue;
 		refusals[count].card = n->cards[i]->address;
-		describe(a, n->cards[i], obstacles[i], refusals[count].reason, sizeof refusals[count].reason);
+		describe(a, n->cards[i], obstacles[i], refusals[count].reason,
+			 sizeof refusals[count].reason);
 		count++;
 	}
 	if (host_is_passthrough(n)) {
 		code = -E_NOT_SUPPORTED;
-		why = "this host hands out whole GPUs (passthrough); berth claims vendor VFIO VFs only";
+		why = "this host hands out whole GPUs (passthrough); berth claims vendor VFIO VFs "
+		      "only";
 	} else {
 		code = refusal_code(n, counts, &why);
 	}
@@ -218,7 +230,8 @@ static int refuse(struct allocation *a, const enum obstacle *obstacles, char *de
 }
 
 /* Without the records every VF might be a quarantined one. */
-static bool is_health_unknown(const struct allocation *a, char detail[static NODE_TEXT_MAX], unsigned *ret_n_refusals)
+static bool is_health_unknown(const struct allocation *a, char detail[static NODE_TEXT_MAX],
+			      unsigned *ret_n_refusals)
 {
 	if (health_store_get_state(a->node->health) != STORE_STATE_UNREADABLE)
 		return false;
@@ -240,7 +253,8 @@ int allocation_precheck(struct allocation *a, char detail[static NODE_TEXT_MAX],
 		struct card *c = n->cards[i];
 		enum obstacle o = standing_obstacle(a, c);
 
-		if (o == OBSTACLE_NONE && c->catalogue_complete && !card_profile(c, a->request.profile))
+		if (o == OBSTACLE_NONE && c->catalogue_complete &&
+		    !card_profile(c, a->request.profile))
 			o = OBSTACLE_NO_PROFILE;
 		if (o == OBSTACLE_NONE && capacity_free_vfs(n, c) == 0)
 			o = OBSTACLE_NO_VF;
@@ -250,9 +264,11 @@ int allocation_precheck(struct allocation *a, char detail[static NODE_TEXT_MAX],
 	return possible ? 0 : refuse(a, obstacles, detail, refusals, ret_n_refusals);
 }
 
-static void hold(struct allocation *a, struct card *c, const struct profile *p, struct placement_span span)
+static void hold(struct allocation *a, struct card *c, const struct profile *p,
+		 struct placement_span span)
 {
-	struct vf *v = capacity_pick_vf(a->node, c, (unsigned)(p - c->types.items), vf_was_tried, a);
+	struct vf *v = capacity_pick_vf(a->node, c, (unsigned)(p - c->types.items), vf_was_tried,
+					a);
 	uint16_t size = cards_type_size(c, p->type_id);
 
 	a->card = c;
@@ -307,7 +323,8 @@ static void plan_at(struct node *n, uint64_t usec)
 	sd_event_source_set_enabled(n->plan_timer, SD_EVENT_ONESHOT);
 }
 
-/* Lists that were asked for so recently that it is worth to wait; arms the timer for when it is not. */
+/* Lists that were asked for so recently that it is worth to wait; arms the timer for when it is
+ * not. */
 static bool lists_are_worth_waiting(struct allocation *a, const enum obstacle *obstacles)
 {
 	uint64_t now = clock_now_usec();
@@ -325,8 +342,8 @@ static bool lists_are_worth_waiting(struct allocation *a, const enum obstacle *o
 	return false;
 }
 
-/* Whether a newer answer has to come before the claim may be refused. Each write asks for one when it
- * has ended. */
+/* Whether a newer answer has to come before the claim may be refused. Each write asks for one when
+ * it has ended. */
 static bool is_in_doubt(const struct allocation *a, const enum obstacle *obstacles)
 {
 	uint64_t limit = a->arrived_usec + DOUBT_PATIENCE_USEC;
@@ -337,7 +354,8 @@ static bool is_in_doubt(const struct allocation *a, const enum obstacle *obstacl
 		const struct card *c = n->cards[i];
 		const struct profile *p = card_profile(c, a->request.profile);
 
-		if (obstacles[i] != OBSTACLE_NO_PLACEMENT || !p || !capacity_is_doubtful(n, c, p->type_id))
+		if (obstacles[i] != OBSTACLE_NO_PLACEMENT || !p ||
+		    !capacity_is_doubtful(n, c, p->type_id))
 			continue;
 		doubtful = true;
 		written |= c->writes > 0;
@@ -359,7 +377,8 @@ static unsigned quarantined_vfs(const struct card *c)
 	return count;
 }
 
-/* The expected mix in this card's sizes; false when none is configured or none of it is this card's. */
+/* The expected mix in this card's sizes; false when none is configured or none of it is this
+ * card's. */
 static bool card_mix(const struct node *n, const struct card *c, struct policy_mix *ret)
 {
 	*ret = (struct policy_mix){ .only = true };
@@ -368,7 +387,8 @@ static bool card_mix(const struct node *n, const struct card *c, struct policy_m
 		const struct profile *p;
 		uint32_t weight;
 
-		if (config_mix_item(n->config->expected_mix[i], name, sizeof name, &weight, NULL) < 0)
+		if (config_mix_item(n->config->expected_mix[i], name, sizeof name, &weight, NULL) <
+		    0)
 			continue;
 		p = profile_list_find_name(&c->types, name);
 		if (!p)
@@ -379,8 +399,8 @@ static bool card_mix(const struct node *n, const struct card *c, struct policy_m
 	return ret->n > 0;
 }
 
-/* The driver's own choice stands where nothing can ask for another one: placement_id exists from 570 on,
- * and before that a claim is pinned through vgpu_params. */
+/* The driver's own choice stands where nothing can ask for another one: placement_id exists from
+ * 570 on, and before that a claim is pinned through vgpu_params. */
 struct plan_space {
 	struct placement_view view;
 	struct policy_mix mix;
@@ -427,7 +447,8 @@ static void describe_card(const struct allocation *a, const struct card *c, cons
 		.free = t ? placement_type_free(t, &overlay) : 0,
 		.view = view,
 		.mix = choose_mix(a, c, space),
-		.first_fit_only = node_is_before_570(n) && n->config->pin_placements == CONFIG_PINS_NEVER,
+		.first_fit_only = node_is_before_570(n) &&
+				  n->config->pin_placements == CONFIG_PINS_NEVER,
 	};
 }
 

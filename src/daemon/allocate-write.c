@@ -38,8 +38,8 @@ static void dropped(int result, const struct error *err, void *userdata)
 		struct undo_record record = { a->claim.vf, a->claim.card, a->claim.type_id };
 		struct undo *undo = NULL;
 
-		log_error("claims database: intent cannot be removed, retrying claim=%s: %s", a->claim.name,
-			  error_text(err));
+		log_error("claims database: intent cannot be removed, retrying claim=%s: %s",
+			  a->claim.name, error_text(err));
 		allocation_unhold(a);
 		if (node_add_undo(n, &record, &undo) == 0) {
 			undo->clean = !a->make_undo;
@@ -120,7 +120,8 @@ static void undone(const struct card_reply *reply, void *userdata)
 		if (v)
 			cards_observe_vf(a->node, c, v, 0, PLACEMENT_NONE);
 	} else if (!cards_is_gone(reply->result)) {
-		log_warning("claim: VF cannot be reset, retrying later vf=%s: %s", vf_text(a), reply->text);
+		log_warning("claim: VF cannot be reset, retrying later vf=%s: %s", vf_text(a),
+			    reply->text);
 		a->make_undo = true;
 		reconcile_soon(a->node);
 	}
@@ -158,9 +159,9 @@ static void undo(struct allocation *a, int code, const char *detail)
 static void publish_claim(struct node *n, const struct claim *c)
 {
 	char vf[PCI_ADDR_MAX], gpu[PCI_ADDR_MAX];
-	json_t *data = json_pack("{s:s,s:s,s:s,s:s,s:s}", "name", c->name, "state", claim_state_name(c->state),
-				 "profile", c->profile, "vf", pci_addr_format(c->vf, vf), "gpu",
-				 pci_addr_format(c->card, gpu));
+	json_t *data = json_pack("{s:s,s:s,s:s,s:s,s:s}", "name", c->name, "state",
+				 claim_state_name(c->state), "profile", c->profile, "vf",
+				 pci_addr_format(c->vf, vf), "gpu", pci_addr_format(c->card, gpu));
 
 	if (data && http_events_publish(n->events, "claim", data) < 0)
 		log_debug("events: a claim event was not published, ignoring");
@@ -176,7 +177,8 @@ static void bound(int result, const struct error *err, void *userdata)
 	if (result < 0) {
 		char detail[NODE_TEXT_MAX];
 
-		snprintf(detail, sizeof detail, "the claim could not be stored: %.150s", error_text(err));
+		snprintf(detail, sizeof detail, "the claim could not be stored: %.150s",
+			 error_text(err));
 		log_error("claims database: %s claim=%s", detail, a->claim.name);
 		undo(a, -E_STORE_UNAVAILABLE, detail);
 		return;
@@ -229,22 +231,25 @@ static void mark_tried(struct allocation *a, bool whole_card)
 {
 	if (a->n_tried_vfs < ALLOCATION_TRIED_MAX)
 		a->tried_vfs[a->n_tried_vfs++] = a->claim.vf;
-	if ((whole_card || ++a->vf_tries >= ALLOCATION_VF_TRIES) && a->n_tried_cards < INVENTORY_CARDS_MAX) {
+	if ((whole_card || ++a->vf_tries >= ALLOCATION_VF_TRIES) &&
+	    a->n_tried_cards < INVENTORY_CARDS_MAX) {
 		a->tried_cards[a->n_tried_cards++] = a->claim.card;
 		a->vf_tries = 0;
 	}
 }
 
-/* What a failed write means for the claim (design: EPERM another VF, EIO another card, EROFS none). */
+/* What a failed write means for the claim (design: EPERM another VF, EIO another card, EROFS none).
+ */
 static void configure_failed(struct allocation *a, const struct card_reply *reply)
 {
 	struct node *n = a->node;
 	struct card *c = a->card;
 
 	str_copy_cut(a->refusal, sizeof a->refusal, reply->text);
-	log_notice("claim: the driver refused claim=%s vf=%s type=%u: %s", a->claim.name, vf_text(a),
-		   a->claim.type_id, reply->text);
-	a->make_undo = reply->step != CARD_STEP_BEFORE && !reply->undone && !cards_is_gone(reply->result);
+	log_notice("claim: the driver refused claim=%s vf=%s type=%u: %s", a->claim.name,
+		   vf_text(a), a->claim.type_id, reply->text);
+	a->make_undo = reply->step != CARD_STEP_BEFORE && !reply->undone &&
+		       !cards_is_gone(reply->result);
 	if (a->make_undo)
 		reconcile_soon(n);
 	if (cards_is_gone(reply->result))
@@ -263,7 +268,8 @@ static void configure_failed(struct allocation *a, const struct card_reply *repl
 
 		mark_tried(a, !other_vf);
 		if (!other_vf)
-			a->arrived_seq = node_next_seq(n); /* the answer in use was wrong about this card */
+			a->arrived_seq = node_next_seq(
+				n); /* the answer in use was wrong about this card */
 		allocation_drop(a, 0, "");
 	}
 	allocation_replan_card(n, c);
@@ -292,7 +298,8 @@ static void configured(const struct card_reply *reply, void *userdata)
 	if (reply->steer_error)
 		node_metrics_count_steer_failure(n);
 	v = node_find_vf(n, a->claim.vf, NULL);
-	as_planned = a->span.id == PLACEMENT_NONE || reply->vfs[0].placement_id == a->span.id || reply->steered;
+	as_planned = a->span.id == PLACEMENT_NONE || reply->vfs[0].placement_id == a->span.id ||
+		     reply->steered;
 	if (v) {
 		uint16_t id = reply->vfs[0].placement_id;
 
@@ -321,8 +328,8 @@ static void configure(struct allocation *a)
 		.n_vfs = 1,
 		.vfs = { a->claim.vf },
 		.type_id = a->claim.type_id,
-		/* least_loaded leaves the placement to the driver, but before 570 nothing is reserved
-		 * unless it is pinned. */
+		/* least_loaded leaves the placement to the driver, but before 570 nothing is
+		 * reserved unless it is pinned. */
 		.placement_id = pin || steer ? a->span.id : PLACEMENT_NONE,
 		.pin = pin && a->span.id != PLACEMENT_NONE,
 	};
@@ -365,7 +372,8 @@ static void intent_stored(int result, const struct error *err, void *userdata)
 	if (result < 0) {
 		char detail[NODE_TEXT_MAX];
 
-		snprintf(detail, sizeof detail, "the claim could not be stored: %.150s", error_text(err));
+		snprintf(detail, sizeof detail, "the claim could not be stored: %.150s",
+			 error_text(err));
 		log_error("claims database: %s claim=%s", detail, a->claim.name);
 		allocation_unhold(a);
 		allocation_end(a, -E_STORE_UNAVAILABLE, detail, NULL, NULL, 0);
@@ -390,11 +398,13 @@ void allocation_store_intent(struct allocation *a)
 	free(op);
 	if (r < 0) {
 		allocation_unhold(a);
-		allocation_end(a, -E_STORE_UNAVAILABLE, "the claims database takes nothing now", NULL, NULL, 0);
+		allocation_end(a, -E_STORE_UNAVAILABLE, "the claims database takes nothing now",
+			       NULL, NULL, 0);
 	}
 }
 
-/* --- The older console log ------------------------------------------------------------------------- */
+/* --- The older console log
+ * ------------------------------------------------------------------------- */
 
 struct archive_job {
 	struct allocation *allocation;
@@ -408,8 +418,8 @@ static void archive_run(void *userdata)
 {
 	struct archive_job *job = userdata;
 
-	job->result = console_archive((const char *const *)job->config->console_dirs, job->config->n_console_dirs,
-				      job->path, &job->err);
+	job->result = console_archive((const char *const *)job->config->console_dirs,
+				      job->config->n_console_dirs, job->path, &job->err);
 }
 
 static void archive_done(void *userdata)
@@ -427,7 +437,8 @@ static void archive_done(void *userdata)
 		int code = a->abandoned ? -E_CLIENT_GONE : -E_ARCHIVE_FAILED;
 
 		allocation_unhold(a);
-		allocation_end(a, code, job->result < 0 ? detail : "the client hung up", NULL, NULL, 0);
+		allocation_end(a, code, job->result < 0 ? detail : "the client hung up", NULL, NULL,
+			       0);
 	} else {
 		allocation_store_intent(a);
 	}
@@ -453,7 +464,8 @@ void allocation_begin(struct allocation *a)
 		job->allocation = a;
 		job->config = a->node->config;
 		memcpy(job->path, a->claim.console_log, sizeof job->path);
-		if (worker_submit(a->node->files, archive_run, archive_done, archive_drop, job) == 0)
+		if (worker_submit(a->node->files, archive_run, archive_done, archive_drop, job) ==
+		    0)
 			return;
 	}
 	free(job);

@@ -70,17 +70,18 @@ static void log_end(const struct allocation *a, int code, const char *detail)
 	char vf[PCI_ADDR_MAX];
 
 	if (code == 0)
-		log_info("claim: bound claim=%s profile=\"%s\" vf=%s placement=%d", c->name, c->profile,
-			 pci_addr_format(c->vf, vf), c->placement_id);
+		log_info("claim: bound claim=%s profile=\"%s\" vf=%s placement=%d", c->name,
+			 c->profile, pci_addr_format(c->vf, vf), c->placement_id);
 	else if (a->abandoned)
 		log_info("claim: undone, the client hung up claim=%s", a->request.name);
 	else
-		log_info("claim: refused claim=%s profile=\"%s\" result=%s: %s", a->request.name, a->request.profile,
-			 outcome_of(code)->name, detail);
+		log_info("claim: refused claim=%s profile=\"%s\" result=%s: %s", a->request.name,
+			 a->request.profile, outcome_of(code)->name, detail);
 }
 
-void allocation_end(struct allocation *a, int code, const char *detail, const struct claim_entry *entry,
-		    const struct allocation_refusal *refusals, unsigned n_refusals)
+void allocation_end(struct allocation *a, int code, const char *detail,
+		    const struct claim_entry *entry, const struct allocation_refusal *refusals,
+		    unsigned n_refusals)
 {
 	struct node *n = a->node;
 
@@ -150,7 +151,8 @@ static void plan_one(struct allocation *a)
 void allocate_plan(struct node *n)
 {
 	const char *reason = node_not_ready_reason(n);
-	bool dead = *reason && (claim_store_get_state(n->store) == STORE_STATE_UNREADABLE || n->stage == NODE_STOPPING);
+	bool dead = *reason && (claim_store_get_state(n->store) == STORE_STATE_UNREADABLE ||
+				n->stage == NODE_STOPPING);
 
 	if (*reason && !dead)
 		return;
@@ -194,8 +196,8 @@ static int append(void ***array, unsigned *n, unsigned *cap, void *item)
 	return 0;
 }
 
-static struct allocation_waiter *add_waiter(struct allocation *a, allocate_done_fn done, void (*ended)(void *),
-					    void *userdata)
+static struct allocation_waiter *add_waiter(struct allocation *a, allocate_done_fn done,
+					    void (*ended)(void *), void *userdata)
 {
 	struct allocation_waiter *w = calloc(1, sizeof *w);
 
@@ -217,8 +219,8 @@ static void answer(allocate_done_fn done, void *userdata, int code, const char *
 	done(&result, userdata);
 }
 
-/* Its VF is gone, or is not what the claim left there: no use to anybody. One that only cannot be read
- * now may be all right. */
+/* Its VF is gone, or is not what the claim left there: no use to anybody. One that only cannot be
+ * read now may be all right. */
 static bool is_lost(const struct node *n, const struct claim_entry *e)
 {
 	const struct vf *v;
@@ -237,29 +239,34 @@ static bool is_lost(const struct node *n, const struct claim_entry *e)
 	return false;
 }
 
-static bool belongs_to_another(const struct node *n, uint32_t uid, const struct allocation_request *request)
+static bool belongs_to_another(const struct node *n, uint32_t uid,
+			       const struct allocation_request *request)
 {
-	return request->uid != 0 && request->uid != uid && n->config->claims != CONFIG_CLAIMS_SHARED;
+	return request->uid != 0 && request->uid != uid &&
+	       n->config->claims != CONFIG_CLAIMS_SHARED;
 }
 
 /* An existing claim of that name: true when the request was answered by it. */
-static bool answer_existing(struct node *n, const struct allocation_request *request, allocate_done_fn done,
-			    void *userdata)
+static bool answer_existing(struct node *n, const struct allocation_request *request,
+			    allocate_done_fn done, void *userdata)
 {
 	struct claim_entry *e = node_find_claim(n, request->name);
 
 	if (!e)
 		return false;
 	if (e->claim.state == CLAIM_STATE_RELEASING || e->release) {
-		answer(done, userdata, -E_RELEASING, "the claim of that name is still being released", NULL);
+		answer(done, userdata, -E_RELEASING,
+		       "the claim of that name is still being released", NULL);
 		return true;
 	}
 	if (!profile_name_equal(e->claim.profile, request->profile)) {
-		answer(done, userdata, -E_CLAIM_EXISTS, "a claim of that name has another profile", NULL);
+		answer(done, userdata, -E_CLAIM_EXISTS, "a claim of that name has another profile",
+		       NULL);
 		return true;
 	}
 	if (belongs_to_another(n, e->claim.uid, request)) {
-		answer(done, userdata, -E_FORBIDDEN, "the claim of that name belongs to another user", NULL);
+		answer(done, userdata, -E_FORBIDDEN,
+		       "the claim of that name belongs to another user", NULL);
 		return true;
 	}
 	if (is_lost(n, e))
@@ -293,8 +300,8 @@ static struct allocation *allocation_new(struct node *n, const struct allocation
 	a->arrived_usec = clock_now_usec();
 	if (request->wait_usec > 0) {
 		a->deadline_usec = a->arrived_usec + request->wait_usec;
-		if (sd_event_add_time(n->event, &a->timer, CLOCK_MONOTONIC, a->deadline_usec, 10 * USEC_PER_MSEC,
-				      waited_enough, a) < 0) {
+		if (sd_event_add_time(n->event, &a->timer, CLOCK_MONOTONIC, a->deadline_usec,
+				      10 * USEC_PER_MSEC, waited_enough, a) < 0) {
 			free(a);
 			return NULL;
 		}
@@ -318,7 +325,8 @@ static void replaced(const struct release_result *result, void *userdata)
 		snapshot_request(a->node);
 		return;
 	case RELEASE_END_PENDING:
-		allocation_end(a, -E_RELEASING, "the lost VF of that name is still being released", NULL, NULL, 0);
+		allocation_end(a, -E_RELEASING, "the lost VF of that name is still being released",
+			       NULL, NULL, 0);
 		return;
 	case RELEASE_END_FAILED:
 		allocation_end(a, result->code, result->detail, NULL, NULL, 0);
@@ -338,7 +346,8 @@ static void start(struct node *n, const struct allocation_request *request, allo
 	int r;
 
 	w = a ? add_waiter(a, done, NULL, userdata) : NULL;
-	if (!w || append((void ***)&n->allocations, &n->n_allocations, &n->allocations_cap, a) < 0) {
+	if (!w ||
+	    append((void ***)&n->allocations, &n->n_allocations, &n->allocations_cap, a) < 0) {
 		if (a)
 			allocation_free(a);
 		answer(done, userdata, -E_INTERNAL, "out of memory", NULL);
@@ -360,18 +369,21 @@ static void start(struct node *n, const struct allocation_request *request, allo
 		snapshot_request(n);
 }
 
-void allocate_submit(struct node *n, const struct allocation_request *request, allocate_done_fn done,
-		     void *userdata, struct allocation_waiter **ret_waiter)
+void allocate_submit(struct node *n, const struct allocation_request *request,
+		     allocate_done_fn done, void *userdata, struct allocation_waiter **ret_waiter)
 {
 	struct allocation *a;
 
 	*ret_waiter = NULL;
-	if (claim_store_get_state(n->store) == STORE_STATE_UNREADABLE || n->stage == NODE_STOPPING) {
+	if (claim_store_get_state(n->store) == STORE_STATE_UNREADABLE ||
+	    n->stage == NODE_STOPPING) {
 		answer(done, userdata, -E_STORE_UNAVAILABLE, node_not_ready_reason(n), NULL);
 		return;
 	}
-	if (health_store_get_state(n->health) == STORE_STATE_UNREADABLE && !node_find_claim(n, request->name)) {
-		answer(done, userdata, -E_HEALTH_STORE_UNAVAILABLE, health_store_reason(n->health), NULL);
+	if (health_store_get_state(n->health) == STORE_STATE_UNREADABLE &&
+	    !node_find_claim(n, request->name)) {
+		answer(done, userdata, -E_HEALTH_STORE_UNAVAILABLE, health_store_reason(n->health),
+		       NULL);
 		return;
 	}
 	a = find(n, request->name);
@@ -380,7 +392,8 @@ void allocate_submit(struct node *n, const struct allocation_request *request, a
 	for (unsigned i = 0; n->stage == NODE_READY && i < n->n_undos; i++) {
 		if (strcmp(n->undos[i]->claim_name, request->name) == 0) {
 			answer(done, userdata, -E_STORE_UNAVAILABLE,
-			       "an earlier claim of that name could not be taken off the disk yet", NULL);
+			       "an earlier claim of that name could not be taken off the disk yet",
+			       NULL);
 			return;
 		}
 	}
@@ -389,15 +402,18 @@ void allocate_submit(struct node *n, const struct allocation_request *request, a
 		return;
 	}
 	if (!profile_name_equal(a->request.profile, request->profile)) {
-		answer(done, userdata, -E_CLAIM_EXISTS, "a claim of that name is under way with another profile", NULL);
+		answer(done, userdata, -E_CLAIM_EXISTS,
+		       "a claim of that name is under way with another profile", NULL);
 		return;
 	}
 	if (belongs_to_another(n, a->request.uid, request)) {
-		answer(done, userdata, -E_FORBIDDEN, "the claim of that name belongs to another user", NULL);
+		answer(done, userdata, -E_FORBIDDEN,
+		       "the claim of that name belongs to another user", NULL);
 		return;
 	}
 	if (a->abandoned) {
-		answer(done, userdata, -E_RELEASING, "an earlier claim of that name is being undone", NULL);
+		answer(done, userdata, -E_RELEASING,
+		       "an earlier claim of that name is being undone", NULL);
 		return;
 	}
 	*ret_waiter = add_waiter(a, done, NULL, userdata);
@@ -428,7 +444,8 @@ void allocate_cancel(struct node *n, struct allocation_waiter *waiter)
 		allocation_end(a, -E_CLIENT_GONE, "the client hung up", NULL, NULL, 0);
 }
 
-int allocate_when_ended(struct node *n, const char *name, void (*fn)(void *userdata), void *userdata)
+int allocate_when_ended(struct node *n, const char *name, void (*fn)(void *userdata),
+			void *userdata)
 {
 	struct allocation *a = find(n, name);
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Claims on their way to being bound: waiting for an answer, planned, stored as intent, written, bound.
+ * Claims on their way to being bound: waiting for an answer, planned, stored as intent, written,
+ * bound.
  *
- * A claim is decided on placements that were asked for after it arrived. All that wait are planned one
- * after another on the same answer; on a card they are written one after another, in that order.
- * Whatever fails is undone: the VF is written 0 and the intent leaves the disk before the VF is offered
- * again; where writing 0 fails, an undo record of the VF stays and the name is free.
+ * A claim is decided on placements that were asked for after it arrived. All that wait are planned
+ * one after another on the same answer; on a card they are written one after another, in that
+ * order. Whatever fails is undone: the VF is written 0 and the intent leaves the disk before the VF
+ * is offered again; where writing 0 fails, an undo record of the VF stays and the name is free.
  *
- * A claim in progress is an allocation; once bound it is a claim_entry of the node and the allocation
- * is gone. Files: allocate.c (queue and waiters), allocate-plan.c (choosing), allocate-write.c (the
- * steps on disk and card).
+ * A claim in progress is an allocation; once bound it is a claim_entry of the node and the
+ * allocation is gone. Files: allocate.c (queue and waiters), allocate-plan.c (choosing),
+ * allocate-write.c (the steps on disk and card).
  */
 #pragma once
 
@@ -56,8 +57,8 @@ typedef void (*allocate_done_fn)(const struct allocation_result *result, void *u
 struct allocation_waiter;
 
 /* *ret_waiter is NULL when `done` ran already, else valid until `done` runs or it is cancelled. */
-void allocate_submit(struct node *n, const struct allocation_request *request, allocate_done_fn done,
-		     void *userdata, struct allocation_waiter **ret_waiter);
+void allocate_submit(struct node *n, const struct allocation_request *request,
+		     allocate_done_fn done, void *userdata, struct allocation_waiter **ret_waiter);
 
 /* The client hung up: `done` will not run. Without waiters left the allocation is undone. */
 void allocate_cancel(struct node *n, struct allocation_waiter *waiter);
@@ -73,8 +74,8 @@ bool allocate_waits(const struct node *n, uint64_t from, uint64_t to);
 bool allocate_is_pending(const struct node *n, const char *name);
 
 /* Runs `fn` once the allocation of that name has ended, either way; -ENOENT when there is none. */
-int allocate_when_ended(struct node *n, const char *name, void (*fn)(void *userdata), void *userdata)
-	_must_check_;
+int allocate_when_ended(struct node *n, const char *name, void (*fn)(void *userdata),
+			void *userdata) _must_check_;
 
 void allocate_relink(struct node *n);
 void allocate_free_all(struct node *n);

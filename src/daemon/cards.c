@@ -17,7 +17,7 @@
 #include "daemon/snapshot.h"
 #include "daemon/start.h"
 
-#define POLL_USEC USEC_PER_SEC
+#define POLL_USEC	 USEC_PER_SEC
 #define CARD_NAME_FORMAT "NVIDIA GPU 10de:%04x"
 
 uint16_t cards_type_size(const struct card *c, uint32_t type_id)
@@ -25,7 +25,8 @@ uint16_t cards_type_size(const struct card *c, uint32_t type_id)
 	const struct profile *p = profile_list_find_id(&c->types, type_id);
 
 	for (unsigned i = 0; c->nvml && i < c->nvml->n_types; i++)
-		if (c->nvml->types[i].profile.type_id == type_id && c->nvml->types[i].placement.size > 0)
+		if (c->nvml->types[i].profile.type_id == type_id &&
+		    c->nvml->types[i].placement.size > 0)
 			return c->nvml->types[i].placement.size;
 	return p ? (uint16_t)((p->framebuffer_mb + 1023) / 1024) : 0;
 }
@@ -37,17 +38,20 @@ void cards_update_span(const struct card *c, struct vf *v)
 	if (v->type_id == 0 || v->placement_id == PLACEMENT_NONE)
 		v->span = (struct placement_span){ 0 };
 	else
-		v->span = (struct placement_span){ v->placement_id, cards_type_size(c, v->type_id) };
+		v->span = (struct placement_span){ v->placement_id,
+						   cards_type_size(c, v->type_id) };
 }
 
-void cards_observe_vf(struct node *n, struct card *c, struct vf *v, uint32_t type_id, uint16_t placement_id)
+void cards_observe_vf(struct node *n, struct card *c, struct vf *v, uint32_t type_id,
+		      uint16_t placement_id)
 {
 	bool first = !v->known;
 	bool type_changed = v->type_id != type_id;
 
 	if (v->claim && v->claim->claim.type_id == type_id && placement_id == PLACEMENT_NONE &&
 	    v->claim->claim.placement_id >= 0)
-		placement_id = (uint16_t)v->claim->claim.placement_id; /* a pin: no file tells it before 570 */
+		placement_id = (uint16_t)v->claim->claim
+				       .placement_id; /* a pin: no file tells it before 570 */
 	v->known = true;
 	if (!first && !type_changed && v->placement_id == placement_id)
 		return;
@@ -106,35 +110,38 @@ void cards_judge_claims(struct node *n)
 
 		if (!n->inventory_known || (v && v->listed && !v->known && !(c && c->stuck)))
 			continue; /* not looked yet */
-		problem = claim_problem_judge(&e->claim, present, v ? v->type_id : 0, c && c->stuck);
+		problem = claim_problem_judge(&e->claim, present, v ? v->type_id : 0,
+					      c && c->stuck);
 		if (problem == e->problem)
 			continue;
 		e->problem = problem;
 		if (problem == CLAIM_PROBLEM_NONE)
 			log_notice("claim: VF is as it should be again claim=%s", e->claim.name);
 		else
-			log_warning("claim: the VF is not as it was left claim=%s problem=%s", e->claim.name,
-				    claim_problem_name(problem));
+			log_warning("claim: the VF is not as it was left claim=%s problem=%s",
+				    e->claim.name, claim_problem_name(problem));
 		node_changed(n);
 	}
 }
 
 /* --- The poll ------------------------------------------------------------------------------- */
 
-static void apply_read_of_vf(struct node *n, struct card *c, const struct card_vf_state *state, bool *ret_gone,
-			     bool *ret_changed)
+static void apply_read_of_vf(struct node *n, struct card *c, const struct card_vf_state *state,
+			     bool *ret_gone, bool *ret_changed)
 {
 	struct vf *v = node_find_vf(n, state->address, NULL);
 	char text[PCI_ADDR_MAX];
 	uint32_t old_type;
 
 	if (!v || !v->listed || v->busy > 0 || v->changed_seq > c->read_seq)
-		return; /* gone, or written since the read was sent: an older value must not replace it */
+		return; /* gone, or written since the read was sent: an older value must not replace
+			   it */
 	if (state->error) {
 		*ret_gone |= cards_is_gone(state->error);
 		if (v->usable || !v->reason[0]) {
 			v->usable = false;
-			snprintf(v->reason, sizeof v->reason, "current_vgpu_type cannot be read: %s",
+			snprintf(v->reason, sizeof v->reason,
+				 "current_vgpu_type cannot be read: %s",
 				 strerrordesc_np(-state->error) ?: "unknown error");
 			/* Of one that is gone the scan tells, in one line for all. */
 			if (!cards_is_gone(state->error))
@@ -233,7 +240,8 @@ static int poll_tick(sd_event_source *source, uint64_t usec, void *userdata)
 
 /* --- Helpers of the cards ------------------------------------------------------------------- */
 
-static void client_state_changed(struct card_client *client, enum card_client_state state, void *userdata)
+static void client_state_changed(struct card_client *client, enum card_client_state state,
+				 void *userdata)
 {
 	struct node *n = userdata;
 	struct card *c = NULL;
@@ -278,8 +286,8 @@ static void start_helper(struct node *n, struct card *c)
 	char text[PCI_ADDR_MAX];
 
 	if (!lock_dir || card_client_new(&config, &c->client, &err) < 0) {
-		log_error("card: helper does not start card=%s: %s", pci_addr_format(c->address, text),
-			  error_text(&err));
+		log_error("card: helper does not start card=%s: %s",
+			  pci_addr_format(c->address, text), error_text(&err));
 		return;
 	}
 	if (card_client_get_state(c->client) == CARD_CLIENT_STUCK)
@@ -365,8 +373,8 @@ static void take_over_card(struct node *n, const struct inventory_card *found)
 		return;
 	}
 	if (found->reason[0] && strcmp(c->reason, found->reason) != 0)
-		log_warning("card: not wholly readable card=%s: %s", pci_addr_format(c->address, text),
-			    found->reason);
+		log_warning("card: not wholly readable card=%s: %s",
+			    pci_addr_format(c->address, text), found->reason);
 	c->present = true;
 	c->excluded = is_excluded(n, found->address);
 	c->device_id = found->device_id;
@@ -399,7 +407,8 @@ static void log_card(const struct card *c, unsigned before, bool was_present)
 		log_warning("card: gone from the bus card=%s", text);
 	else if (c->present && (!was_present || listed != before))
 		log_notice("card: found card=%s driver=%s vfs=%u usable=%u%s%s", text,
-			   c->driver[0] ? c->driver : "none", c->n_vfs, listed, *reason ? ": " : "", reason);
+			   c->driver[0] ? c->driver : "none", c->n_vfs, listed, *reason ? ": " : "",
+			   reason);
 }
 
 static int compare_groups(const void *a, const void *b)
@@ -422,7 +431,8 @@ static void mark_shared_groups(struct node *n)
 	for (unsigned i = 0; i < n->n_cards; i++) {
 		for (unsigned k = 0; k < n->cards[i]->n_vfs; k++) {
 			struct vf *v = &n->cards[i]->vfs[k];
-			const int *at = bsearch(&v->vfio_group, groups, count, sizeof groups[0], compare_groups);
+			const int *at = bsearch(&v->vfio_group, groups, count, sizeof groups[0],
+						compare_groups);
 
 			v->group_shared = at && ((at > groups && at[-1] == *at) ||
 						 (at + 1 < groups + count && at[1] == *at));
@@ -517,7 +527,8 @@ static void scan_done(void *userdata)
 
 	n->scanning = false;
 	if (job->r < 0) {
-		log_error("inventory: cannot be read, keeping what is known: %s", error_text(&job->err));
+		log_error("inventory: cannot be read, keeping what is known: %s",
+			  error_text(&job->err));
 		reconcile_count_failure(n, "inventory");
 	} else {
 		n->scanned_seq = n->scan_seq;
@@ -553,7 +564,8 @@ void node_request_scan(struct node *n)
 	job->n = n;
 	job->sysfs_root = strdup(n->config->sysfs_root);
 	job->dev_root = strdup(n->config->dev_root);
-	if (!job->sysfs_root || !job->dev_root || worker_submit(n->scanner, scan_run, scan_done, scan_drop, job) < 0) {
+	if (!job->sysfs_root || !job->dev_root ||
+	    worker_submit(n->scanner, scan_run, scan_done, scan_drop, job) < 0) {
 		scan_drop(job);
 		return;
 	}
@@ -569,8 +581,8 @@ int cards_start(struct node *n, struct error *err)
 	if (r < 0)
 		return error_set_errno(err, r, "scan thread");
 	node_request_scan(n);
-	r = sd_event_add_time(n->event, &n->poll_timer, CLOCK_MONOTONIC, clock_now_usec() + POLL_USEC, 0,
-			      poll_tick, n);
+	r = sd_event_add_time(n->event, &n->poll_timer, CLOCK_MONOTONIC,
+			      clock_now_usec() + POLL_USEC, 0, poll_tick, n);
 	if (r < 0)
 		return error_set_errno(err, r, "poll timer");
 	return 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps the node's cards and VFs true to the host: scans of sysfs, the one-second poll of what each VF
- * is configured as, and the helpers of the cards.
+ * Keeps the node's cards and VFs true to the host: scans of sysfs, the one-second poll of what each
+ * VF is configured as, and the helpers of the cards.
  *
- * What it sees changed by others starts a refresh of the placements. It decides nothing about claims;
- * it marks those whose VF is gone or changed.
+ * What it sees changed by others starts a refresh of the placements. It decides nothing about
+ * claims; it marks those whose VF is gone or changed.
  */
 #pragma once
 
@@ -14,7 +14,8 @@
 int cards_start(struct node *n, struct error *err) _must_check_;
 
 /* Takes what was read or written on a VF into memory. */
-void cards_observe_vf(struct node *n, struct card *c, struct vf *v, uint32_t type_id, uint16_t placement_id);
+void cards_observe_vf(struct node *n, struct card *c, struct vf *v, uint32_t type_id,
+		      uint16_t placement_id);
 
 /* Sets v->span from its type and placement id, with the sizes known now. */
 void cards_update_span(const struct card *c, struct vf *v);

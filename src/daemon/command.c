@@ -171,7 +171,8 @@ static int spawn(char *const argv[], int output, pid_t *ret)
 	    (r = posix_spawn_file_actions_adddup2(&actions, output, 1)) == 0 &&
 	    (r = posix_spawn_file_actions_adddup2(&actions, output, 2)) == 0 &&
 	    (r = posix_spawn_file_actions_addclosefrom_np(&actions, 3)) == 0 &&
-	    (r = posix_spawnattr_setpgroup(&attr, 0)) == 0 && (r = posix_spawnattr_setsigmask(&attr, &none)) == 0 &&
+	    (r = posix_spawnattr_setpgroup(&attr, 0)) == 0 &&
+	    (r = posix_spawnattr_setsigmask(&attr, &none)) == 0 &&
 	    (r = posix_spawnattr_setsigdefault(&attr, &all)) == 0 &&
 	    (r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
 							 POSIX_SPAWN_SETSIGDEF)) == 0)
@@ -181,7 +182,8 @@ static int spawn(char *const argv[], int output, pid_t *ret)
 	return -r;
 }
 
-static int split(const char *line, const struct command_word words[], size_t n_words, char *argv[WORDS_MAX + 1])
+static int split(const char *line, const struct command_word words[], size_t n_words,
+		 char *argv[WORDS_MAX + 1])
 {
 	_free_ char *copy = strdup(line);
 	char *save = NULL;
@@ -200,8 +202,9 @@ static int split(const char *line, const struct command_word words[], size_t n_w
 	return n > 0 ? 0 : -EINVAL;
 }
 
-int command_start(sd_event *event, const char *line, const struct command_word words[], size_t n_words,
-		  uint64_t limit_usec, command_done_fn done, void *userdata, struct command **ret, struct error *err)
+int command_start(sd_event *event, const char *line, const struct command_word words[],
+		  size_t n_words, uint64_t limit_usec, command_done_fn done, void *userdata,
+		  struct command **ret, struct error *err)
 {
 	char *argv[WORDS_MAX + 1] = { NULL };
 	struct command *c = calloc(1, sizeof *c);
@@ -224,10 +227,11 @@ int command_start(sd_event *event, const char *line, const struct command_word w
 	}
 	for (size_t i = 0; argv[i]; i++)
 		free(argv[i]);
-	if (r == 0 && ((r = sd_event_add_io(event, &c->io, c->fd, EPOLLIN, on_output, c)) < 0 ||
-		       (r = sd_event_add_child(event, &c->child, c->pid, WEXITED, on_child, c)) < 0 ||
-		       (r = sd_event_add_time(event, &c->timer, CLOCK_MONOTONIC, clock_now_usec() + limit_usec, 0,
-					      on_timeout, c)) < 0))
+	if (r == 0 &&
+	    ((r = sd_event_add_io(event, &c->io, c->fd, EPOLLIN, on_output, c)) < 0 ||
+	     (r = sd_event_add_child(event, &c->child, c->pid, WEXITED, on_child, c)) < 0 ||
+	     (r = sd_event_add_time(event, &c->timer, CLOCK_MONOTONIC,
+				    clock_now_usec() + limit_usec, 0, on_timeout, c)) < 0))
 		r = MIN(r, -1);
 	if (r < 0) {
 		error_set_errno(err, r, "%.100s", line);

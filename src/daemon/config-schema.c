@@ -113,8 +113,8 @@ static const struct config_setting settings[] = {
 	{ "gpu.exclude", KIND_BDF_LIST, LIST(exclude) },
 	{ "sentinel.scan_interval", KIND_DURATION, FIELD(scan_interval_usec), .min = 10 * MSEC,
 	  .max = HOUR, .standard = "5s" },
-	{ "sentinel.contradiction_window", KIND_DURATION, FIELD(contradiction_window_usec), .min = 0,
-	  .max = HOUR, .standard = "60s" },
+	{ "sentinel.contradiction_window", KIND_DURATION, FIELD(contradiction_window_usec),
+	  .min = 0, .max = HOUR, .standard = "60s" },
 	{ "sentinel.marker_prefixes", KIND_PREFIX_LIST, LIST(marker_prefixes), .min = 1,
 	  .standard = "BERTH HYPEMAN" },
 	{ "sentinel.console_dirs", KIND_PATH_LIST, LIST(console_dirs),
@@ -255,7 +255,8 @@ static int check_prefix(const char *value, struct error *err)
 	return 0;
 }
 
-int config_mix_item(const char *item, char *ret_profile, size_t size, uint32_t *ret_weight, struct error *err)
+int config_mix_item(const char *item, char *ret_profile, size_t size, uint32_t *ret_weight,
+		    struct error *err)
 {
 	const char *equals = strrchr(item, '=');
 	char profile[PROFILE_NAME_MAX];
@@ -263,8 +264,10 @@ int config_mix_item(const char *item, char *ret_profile, size_t size, uint32_t *
 
 	if (!equals || equals == item || (size_t)(equals - item) >= sizeof profile ||
 	    str_to_u32(equals + 1, &weight) < 0 || weight > CONFIG_WEIGHT_MAX)
-		return error_set(err, EINVAL, "expected PROFILE=WEIGHT with a weight from 0 to %d, found '%.64s'",
-				 CONFIG_WEIGHT_MAX, item);
+		return error_set(
+			err, EINVAL,
+			"expected PROFILE=WEIGHT with a weight from 0 to %d, found '%.64s'",
+			CONFIG_WEIGHT_MAX, item);
 	if (!ret_profile)
 		return 0;
 	memcpy(profile, item, (size_t)(equals - item));

@@ -13,8 +13,8 @@
 #include "model/pci.h"
 #include "model/policy.h"
 
-#define CONFIG_BYTES_MAX 65536 /* of the file */
-#define CONFIG_ITEMS_MAX 1024  /* of one list */
+#define CONFIG_BYTES_MAX  65536 /* of the file */
+#define CONFIG_ITEMS_MAX  1024	/* of one list */
 #define CONFIG_WEIGHT_MAX 1000000
 
 enum config_unclaimed {
@@ -28,7 +28,8 @@ enum config_claims {
 };
 
 enum config_pins {
-	CONFIG_PINS_ALWAYS, /* before driver 570 a claim's placement is asked for through vgpu_params */
+	CONFIG_PINS_ALWAYS, /* before driver 570 a claim's placement is asked for through
+			       vgpu_params */
 	CONFIG_PINS_NEVER,  /* ... left to the driver when the VM boots */
 };
 
@@ -61,7 +62,7 @@ struct config {
 	/* sentinel */
 	uint64_t scan_interval_usec;
 	uint64_t contradiction_window_usec; /* may be 0 */
-	char **marker_prefixes; /* at least one */
+	char **marker_prefixes;		    /* at least one */
 	size_t n_marker_prefixes;
 	char **console_dirs;
 	size_t n_console_dirs;
@@ -95,9 +96,10 @@ int config_load(const char *path, struct config **ret, struct error *err) _must_
 
 struct config *config_free(struct config *c);
 
-/* "PROFILE=WEIGHT" of expected_mix. ret_profile may be NULL to only check. -EINVAL with a sentence. */
-int config_mix_item(const char *item, char *ret_profile, size_t size, uint32_t *ret_weight, struct error *err)
-	_must_check_;
+/* "PROFILE=WEIGHT" of expected_mix. ret_profile may be NULL to only check. -EINVAL with a sentence.
+ */
+int config_mix_item(const char *item, char *ret_profile, size_t size, uint32_t *ret_weight,
+		    struct error *err) _must_check_;
 
 static inline void config_freep(struct config **c)
 {

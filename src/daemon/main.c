@@ -26,12 +26,13 @@
 #include "http/api.h"
 #include "http/server.h"
 
-#define DEFAULT_CONFIG "/etc/berth/berthd.yaml"
+#define DEFAULT_CONFIG	"/etc/berth/berthd.yaml"
 #define STOP_LIMIT_USEC (2 * USEC_PER_SEC)
 
 static const char usage[] =
 	"Usage: berthd [--config FILE] [--check]\n"
-	"Hands out NVIDIA vGPUs of this host: finds the SR-IOV virtual functions, knows what fits,\n"
+	"Hands out NVIDIA vGPUs of this host: finds the SR-IOV virtual functions, knows what "
+	"fits,\n"
 	"gives one to whoever asks over its socket, and takes it back.\n"
 	"\n"
 	"  --config FILE   settings (default " DEFAULT_CONFIG "; without that file: the defaults)\n"
@@ -55,8 +56,10 @@ struct options {
 static int parse_options(int argc, char **argv, struct options *o)
 {
 	static const struct option table[] = {
-		{ "config", required_argument, NULL, 'c' }, { "check", no_argument, NULL, 'k' },
-		{ "version", no_argument, NULL, 'v' },	    { "help", no_argument, NULL, 'h' },
+		{ "config", required_argument, NULL, 'c' },
+		{ "check", no_argument, NULL, 'k' },
+		{ "version", no_argument, NULL, 'v' },
+		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
 	};
 	int c;
@@ -82,7 +85,8 @@ static int parse_options(int argc, char **argv, struct options *o)
 		}
 	}
 	if (optind < argc) {
-		fprintf(stderr, "berthd: unexpected argument: %s\nTry 'berthd --help'.\n", argv[optind]);
+		fprintf(stderr, "berthd: unexpected argument: %s\nTry 'berthd --help'.\n",
+			argv[optind]);
 		return 2;
 	}
 	return -1;
@@ -155,12 +159,14 @@ static int apply_threshold(struct health *h, void *userdata)
 static void threshold_applied(int result, const struct error *err, void *userdata)
 {
 	if (result < 0)
-		log_error("health records: the threshold is not applied to stored failures: %s", error_text(err));
+		log_error("health records: the threshold is not applied to stored failures: %s",
+			  error_text(err));
 	else
 		sentinel_health_changed(userdata);
 }
 
-static void health_changed(struct health_store *s, enum store_state state, const struct error *err, void *userdata)
+static void health_changed(struct health_store *s, enum store_state state, const struct error *err,
+			   void *userdata)
 {
 	struct node *n = userdata;
 
@@ -168,10 +174,12 @@ static void health_changed(struct health_store *s, enum store_state state, const
 	case STORE_STATE_LOADING:
 		return;
 	case STORE_STATE_UNREADABLE:
-		log_error("health records: cannot be used, nothing is placed until they can: %s", error_text(err));
+		log_error("health records: cannot be used, nothing is placed until they can: %s",
+			  error_text(err));
 		break;
 	case STORE_STATE_READY:
-		log_notice("health records: loaded quarantined=%u", health_count_quarantined(health_store_get(s)));
+		log_notice("health records: loaded quarantined=%u",
+			   health_count_quarantined(health_store_get(s)));
 		/* A threshold that was lowered holds for the failures that are stored, too. */
 		if (health_store_change(s, apply_threshold, threshold_applied, n) < 0)
 			log_error("health records: the threshold cannot be applied");
@@ -184,12 +192,13 @@ static void health_changed(struct health_store *s, enum store_state state, const
 
 static int start_parts(struct node *n, struct error *err)
 {
-	struct claim_store_config store = {
-		.event = n->event, .data_dir = n->config->data_dir, .loaded = start_store_loaded, .userdata = n
-	};
-	struct nvml_client_config nvml = {
-		.event = n->event, .library = n->config->nvml_library, .timeout_usec = n->config->nvml_timeout_usec
-	};
+	struct claim_store_config store = { .event = n->event,
+					    .data_dir = n->config->data_dir,
+					    .loaded = start_store_loaded,
+					    .userdata = n };
+	struct nvml_client_config nvml = { .event = n->event,
+					   .library = n->config->nvml_library,
+					   .timeout_usec = n->config->nvml_timeout_usec };
 	struct http_events_config events = { .event = n->event };
 	struct health_store_config health = {
 		.event = n->event,
@@ -205,16 +214,18 @@ static int start_parts(struct node *n, struct error *err)
 	r = http_events_new(&events, &n->events);
 	if (r < 0)
 		return error_set_errno(err, r, "events");
-	r = sd_event_add_time(n->event, &n->plan_timer, CLOCK_MONOTONIC, UINT64_MAX, 0, plan_timer_fired, n);
+	r = sd_event_add_time(n->event, &n->plan_timer, CLOCK_MONOTONIC, UINT64_MAX, 0,
+			      plan_timer_fired, n);
 	if (r < 0)
 		return error_set_errno(err, r, "timer");
 	r = worker_new(n->event, "berth-files", &n->files);
 	if (r < 0)
 		return error_set_errno(err, r, "file thread");
 	health.worker = n->files;
-	if ((r = health_store_new(&health, &n->health, err)) < 0 || (r = sentinel_start(n, err)) < 0 ||
-	    (r = claim_store_new(&store, &n->store, err)) < 0 || (r = nvml_client_new(&nvml, &n->nvml, err)) < 0 ||
-	    (r = snapshot_start(n, err)) < 0 || (r = reconcile_start(n, err)) < 0 || (r = cards_start(n, err)) < 0)
+	if ((r = health_store_new(&health, &n->health, err)) < 0 ||
+	    (r = sentinel_start(n, err)) < 0 || (r = claim_store_new(&store, &n->store, err)) < 0 ||
+	    (r = nvml_client_new(&nvml, &n->nvml, err)) < 0 || (r = snapshot_start(n, err)) < 0 ||
+	    (r = reconcile_start(n, err)) < 0 || (r = cards_start(n, err)) < 0)
 		return r;
 	return 0;
 }
@@ -304,8 +315,8 @@ static int run(struct config *take_config, struct error *err)
 	if (r >= 0)
 		r = api_server_new(n, &d.server, err);
 	if (r >= 0) {
-		log_notice("berthd: " BERTH_VERSION " started socket=%s data_dir=%s", n->config->socket,
-			   n->config->data_dir);
+		log_notice("berthd: " BERTH_VERSION " started socket=%s data_dir=%s",
+			   n->config->socket, n->config->data_dir);
 		r = sd_event_loop(n->event);
 		if (r < 0)
 			error_set_errno(err, r, "event loop");

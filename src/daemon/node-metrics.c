@@ -10,68 +10,86 @@
 #include "daemon/snapshot.h"
 
 struct node_metrics {
-	struct metric *slots, *profile_slots, *fallbacks, *query_seconds, *placements_age, *drift, *steer;
+	struct metric *slots, *profile_slots, *fallbacks, *query_seconds, *placements_age, *drift,
+		*steer;
 	struct metric *card_stuck, *claims, *claim_seconds, *reconcile_failures, *store_unavailable;
 	struct metric *unclaimed_open, *commits;
-	struct metric *init_failures, *quarantines, *ignored_markers, *quarantined_vfs, *health_unavailable;
+	struct metric *init_failures, *quarantines, *ignored_markers, *quarantined_vfs,
+		*health_unavailable;
 };
 
-static const char *const fallback_reasons[] = { "equal_size", "mig", "unsupported", "library", "timeout", "error" };
+static const char *const fallback_reasons[] = { "equal_size", "mig",	 "unsupported",
+						"library",    "timeout", "error" };
 
 static void declare_counters(struct metrics *m, struct node_metrics *f)
 {
-	static const char *const reason[] = { "reason" }, *const result[] = { "result" }, *const stage[] = { "stage" };
+	static const char *const reason[] = { "reason" }, *const result[] = { "result" },
+				 *const stage[] = { "stage" };
 
-	f->fallbacks = metrics_counter(m, "berth_nvml_fallbacks_total",
-				       "NVML queries in which a card or the host fell back to sysfs, by reason.",
-				       reason, 1);
+	f->fallbacks = metrics_counter(
+		m, "berth_nvml_fallbacks_total",
+		"NVML queries in which a card or the host fell back to sysfs, by reason.", reason,
+		1);
 	f->drift = metrics_counter(m, "berth_placement_drift_total",
 				   "NVML answers that disagree with what the VFs say.", NULL, 0);
-	f->steer = metrics_counter(m, "berth_placement_steer_failures_total",
-				   "Placements asked for that the driver refused; its own choice was kept.", NULL, 0);
-	f->claims = metrics_counter(m, "berth_claims_total", "Claims and releases that ended, by result.", result, 1);
-	f->reconcile_failures = metrics_counter(m, "berth_reconcile_failures_total",
-						"Steps of reconciliation that failed or were put off, by stage.",
-						stage, 1);
-	f->init_failures = metrics_counter(m, "berth_sentinel_init_failures_total",
-					   "Driver init failures reported from guests, below the threshold.",
-					   NULL, 0);
+	f->steer = metrics_counter(
+		m, "berth_placement_steer_failures_total",
+		"Placements asked for that the driver refused; its own choice was kept.", NULL, 0);
+	f->claims = metrics_counter(m, "berth_claims_total",
+				    "Claims and releases that ended, by result.", result, 1);
+	f->reconcile_failures = metrics_counter(
+		m, "berth_reconcile_failures_total",
+		"Steps of reconciliation that failed or were put off, by stage.", stage, 1);
+	f->init_failures = metrics_counter(
+		m, "berth_sentinel_init_failures_total",
+		"Driver init failures reported from guests, below the threshold.", NULL, 0);
 	f->quarantines = metrics_counter(m, "berth_sentinel_quarantines_total",
 					 "VFs quarantined by the sentinel.", NULL, 0);
-	f->ignored_markers = metrics_counter(m, "berth_sentinel_ignored_markers_total",
-					     "Markers that contradict what the host can see, by reason.",
-					     reason, 1);
-	f->commits = metrics_gauge(m, "berth_claims_store_commits", "Commits to the claims database by this berthd.",
-				   NULL, 0);
+	f->ignored_markers = metrics_counter(
+		m, "berth_sentinel_ignored_markers_total",
+		"Markers that contradict what the host can see, by reason.", reason, 1);
+	f->commits = metrics_gauge(m, "berth_claims_store_commits",
+				   "Commits to the claims database by this berthd.", NULL, 0);
 }
 
 static void declare_gauges(struct metrics *m, struct node_metrics *f)
 {
-	static const char *const slots[] = { "gpu", "state" }, *const profile[] = { "profile" }, *const gpu[] = { "gpu" };
+	static const char *const slots[] = { "gpu", "state" }, *const profile[] = { "profile" },
+				 *const gpu[] = { "gpu" };
 	static const char *const build[] = { "version" };
 	static const char *const version[] = { BERTH_VERSION };
 	static const double query[] = { .005, .01, .02, .05, .1, .2, .5, 1, 2, 5 };
 	static const double claim[] = { .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 60 };
 
-	f->slots = metrics_gauge(m, "berth_slots", "VFs of a card by state; quarantined overlaps used.", slots, 2);
-	f->profile_slots = metrics_gauge(m, "berth_profile_slots",
-					 "vGPUs of a profile that fit now (placements; not additive).", profile, 1);
+	f->slots = metrics_gauge(m, "berth_slots",
+				 "VFs of a card by state; quarantined overlaps used.", slots, 2);
+	f->profile_slots = metrics_gauge(
+		m, "berth_profile_slots",
+		"vGPUs of a profile that fit now (placements; not additive).", profile, 1);
 	f->placements_age = metrics_gauge(m, "berth_placements_age_seconds",
-					  "Age of the placements in use; -1 before the first.", NULL, 0);
-	f->card_stuck = metrics_gauge(m, "berth_card_stuck", "1 while a card's driver does not answer.", gpu, 1);
+					  "Age of the placements in use; -1 before the first.",
+					  NULL, 0);
+	f->card_stuck = metrics_gauge(m, "berth_card_stuck",
+				      "1 while a card's driver does not answer.", gpu, 1);
 	f->store_unavailable = metrics_gauge(m, "berth_claims_store_unavailable",
-					     "1 while the claims database cannot be used.", NULL, 0);
-	f->quarantined_vfs = metrics_gauge(m, "berth_quarantined_vfs", "VFs that are quarantined, present or not.",
-					   NULL, 0);
+					     "1 while the claims database cannot be used.", NULL,
+					     0);
+	f->quarantined_vfs = metrics_gauge(m, "berth_quarantined_vfs",
+					   "VFs that are quarantined, present or not.", NULL, 0);
 	f->health_unavailable = metrics_gauge(m, "berth_vf_health_store_unavailable",
-					      "1 while the health records cannot be used.", NULL, 0);
-	f->unclaimed_open = metrics_gauge(m, "berth_unclaimed_open_vfs",
-					  "Configured VFs without a claim that a process holds open.", NULL, 0);
-	f->query_seconds = metrics_histogram(m, "berth_nvml_query_seconds", "Time of an NVML query of all cards.",
-					     NULL, 0, query, ARRAY_SIZE(query));
-	f->claim_seconds = metrics_histogram(m, "berth_claim_seconds", "Time from a claim's arrival to its end.",
-					     NULL, 0, claim, ARRAY_SIZE(claim));
-	metric_set(metrics_gauge(m, "berth_build_info", "1, with the version as label.", build, 1), version, 1);
+					      "1 while the health records cannot be used.", NULL,
+					      0);
+	f->unclaimed_open = metrics_gauge(
+		m, "berth_unclaimed_open_vfs",
+		"Configured VFs without a claim that a process holds open.", NULL, 0);
+	f->query_seconds = metrics_histogram(m, "berth_nvml_query_seconds",
+					     "Time of an NVML query of all cards.", NULL, 0, query,
+					     ARRAY_SIZE(query));
+	f->claim_seconds = metrics_histogram(m, "berth_claim_seconds",
+					     "Time from a claim's arrival to its end.", NULL, 0,
+					     claim, ARRAY_SIZE(claim));
+	metric_set(metrics_gauge(m, "berth_build_info", "1, with the version as label.", build, 1),
+		   version, 1);
 }
 
 int node_metrics_start(struct node *n)
@@ -96,7 +114,8 @@ void node_metrics_observe_query(struct node *n, const struct nvml_answer *answer
 {
 	if (!answer->skipped)
 		metric_observe(n->m->query_seconds, NULL,
-			       (double)(answer->answered_usec - answer->asked_usec) / (double)USEC_PER_SEC);
+			       (double)(answer->answered_usec - answer->asked_usec) /
+				       (double)USEC_PER_SEC);
 }
 
 void node_metrics_count_init_failure(struct node *n)
@@ -150,7 +169,9 @@ static void fill_slots(struct node *n)
 		const struct {
 			const char *state;
 			unsigned count;
-		} rows[] = { { "total", s.total }, { "used", s.used }, { "allocatable", s.allocatable },
+		} rows[] = { { "total", s.total },
+			     { "used", s.used },
+			     { "allocatable", s.allocatable },
 			     { "quarantined", s.quarantined } };
 
 		if (!c->present || !c->has_vfs)
@@ -188,9 +209,12 @@ int node_metrics_render(struct node *n, struct buf *out)
 	fill_slots(n);
 	fill_profiles(n);
 	metric_set(n->m->placements_age, NULL, age < 0 ? -1 : (double)age / 1000);
-	metric_set(n->m->store_unavailable, NULL, claim_store_get_state(n->store) != STORE_STATE_READY);
-	metric_set(n->m->quarantined_vfs, NULL, health_count_quarantined(health_store_get(n->health)));
-	metric_set(n->m->health_unavailable, NULL, health_store_get_state(n->health) != STORE_STATE_READY);
+	metric_set(n->m->store_unavailable, NULL,
+		   claim_store_get_state(n->store) != STORE_STATE_READY);
+	metric_set(n->m->quarantined_vfs, NULL,
+		   health_count_quarantined(health_store_get(n->health)));
+	metric_set(n->m->health_unavailable, NULL,
+		   health_store_get_state(n->health) != STORE_STATE_READY);
 	metric_set(n->m->commits, NULL, (double)claim_store_commits(n->store));
 	return metrics_render(n->metrics, out);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The metrics of berthd (names are an interface). Gauges are filled from memory when a page is asked
- * for; nothing here asks the driver.
+ * The metrics of berthd (names are an interface). Gauges are filled from memory when a page is
+ * asked for; nothing here asks the driver.
  */
 #pragma once
 

@@ -108,7 +108,8 @@ int node_add_claim(struct node *n, const struct claim *claim, struct claim_entry
 	if (!entry)
 		return -ENOMEM;
 	entry->claim = *claim;
-	memmove(n->claims + at + 1, n->claims + at, (n->n_claims - at) * sizeof(struct claim_entry *));
+	memmove(n->claims + at + 1, n->claims + at,
+		(n->n_claims - at) * sizeof(struct claim_entry *));
 	n->claims[at] = entry;
 	n->n_claims++;
 	sentinel_watch(n, &entry->claim);
@@ -130,7 +131,8 @@ void node_remove_claim(struct node *n, struct claim_entry *entry)
 	}
 	sentinel_unwatch(n, entry->claim.name);
 	n->n_claims--;
-	memmove(n->claims + at, n->claims + at + 1, (n->n_claims - at) * sizeof(struct claim_entry *));
+	memmove(n->claims + at, n->claims + at + 1,
+		(n->n_claims - at) * sizeof(struct claim_entry *));
 	free(entry);
 	node_changed(n);
 }
@@ -221,7 +223,8 @@ void node_relink(struct node *n)
 			struct vf *v = &n->cards[i]->vfs[k];
 
 			if (health_store_get_state(n->health) == STORE_STATE_READY)
-				v->quarantined = health_is_quarantined(health_store_get(n->health), v->address);
+				v->quarantined = health_is_quarantined(health_store_get(n->health),
+								       v->address);
 			v->claim = NULL;
 			v->adoptable = false;
 			v->planned_type = 0;
@@ -302,15 +305,15 @@ bool card_is_usable(const struct card *c)
 
 bool vf_is_free(const struct card *c, const struct vf *v)
 {
-	return card_is_usable(c) && v->usable && v->known && !v->excluded && !v->adoptable && v->type_id == 0 &&
-	       v->hold == VF_HOLD_NONE && v->busy == 0;
+	return card_is_usable(c) && v->usable && v->known && !v->excluded && !v->adoptable &&
+	       v->type_id == 0 && v->hold == VF_HOLD_NONE && v->busy == 0;
 }
 
 static bool is_allocatable_alone(const struct node *n, const struct card *c, const struct vf *v)
 {
 	return claim_store_get_state(n->store) == STORE_STATE_READY &&
-	       health_store_get_state(n->health) == STORE_STATE_READY && n->stage == NODE_READY && !c->stuck &&
-	       !c->cordoned && !v->quarantined && vf_is_free(c, v);
+	       health_store_get_state(n->health) == STORE_STATE_READY && n->stage == NODE_READY &&
+	       !c->stuck && !c->cordoned && !v->quarantined && vf_is_free(c, v);
 }
 
 bool node_vf_is_blocked(const struct node *n, const struct vf *v)
@@ -326,8 +329,8 @@ bool node_vf_is_blocked(const struct node *n, const struct vf *v)
 			if (other == v)
 				before = false;
 			else if (other->vfio_group == v->vfio_group &&
-				 (other->type_id != 0 || other->hold != VF_HOLD_NONE || other->busy > 0 ||
-				  (before && is_allocatable_alone(n, c, other))))
+				 (other->type_id != 0 || other->hold != VF_HOLD_NONE ||
+				  other->busy > 0 || (before && is_allocatable_alone(n, c, other))))
 				return true;
 		}
 	}

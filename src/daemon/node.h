@@ -2,10 +2,10 @@
 /*
  * All that berthd knows, in memory, owned by its loop: cards, VFs, claims, and what runs on them.
  *
- * There are no locks: every function of daemon/ runs in the loop, in one step. A VF is in the hands of
- * at most one owner (enum vf_hold); only VF_HOLD_NONE may be offered. Card and claim objects stay where
- * they are until node_free(); VFs are rebuilt by each inventory scan and are looked up by address after
- * anything slow.
+ * There are no locks: every function of daemon/ runs in the loop, in one step. A VF is in the hands
+ * of at most one owner (enum vf_hold); only VF_HOLD_NONE may be offered. Card and claim objects
+ * stay where they are until node_free(); VFs are rebuilt by each inventory scan and are looked up
+ * by address after anything slow.
  */
 #pragma once
 
@@ -43,9 +43,9 @@ enum vf_hold {
 struct vf {
 	struct pci_addr address;
 	unsigned number;
-	bool usable;	   /* bound to the driver, with the attribute, and that read the last time */
-	bool listed;	   /* the inventory says vendor VFIO; `usable` also needs a good read */
-	bool known;	   /* type_id was read at least once since it appeared */
+	bool usable; /* bound to the driver, with the attribute, and that read the last time */
+	bool listed; /* the inventory says vendor VFIO; `usable` also needs a good read */
+	bool known;  /* type_id was read at least once since it appeared */
 	bool excluded;
 	bool quarantined;
 	char reason[INVENTORY_REASON_MAX]; /* why it is not usable */
@@ -55,9 +55,9 @@ struct vf {
 	char vfio_device[24];
 	bool vfio_node; /* /dev/vfio/devices/<vfio_device> is there */
 
-	uint32_t type_id; /* as read or written last; 0: free */
-	uint32_t planned_type; /* with VF_HOLD_ALLOCATION: what will be written */
-	uint16_t placement_id; /* of the configured type; PLACEMENT_NONE: unknown */
+	uint32_t type_id;	    /* as read or written last; 0: free */
+	uint32_t planned_type;	    /* with VF_HOLD_ALLOCATION: what will be written */
+	uint16_t placement_id;	    /* of the configured type; PLACEMENT_NONE: unknown */
 	struct placement_span span; /* where its vGPU is or is planned; size 0: unknown or none */
 	bool span_counted; /* the NVML answer in use was asked for after this span had been taken */
 	uint64_t changed_seq; /* node->seq when berth last wrote to it or finished writing */
@@ -66,19 +66,20 @@ struct vf {
 	enum vf_hold hold;
 	struct claim_entry *claim; /* with VF_HOLD_CLAIM */
 
-	bool adoptable;	   /* first start: could not be read then, adopted when found configured */
-	uint64_t unclaimed_since_usec; /* configured, unclaimed, same type, not open since; 0: is not so */
-	int reset_error; /* of the last reset as nobody's that failed since its type changed */
+	bool adoptable; /* first start: could not be read then, adopted when found configured */
+	uint64_t unclaimed_since_usec; /* configured, unclaimed, same type, not open since; 0: is
+					  not so */
+	int reset_error;     /* of the last reset as nobody's that failed since its type changed */
 	bool unclaimed_open; /* left alone because a process has it open */
 
-	bool list_known;   /* its creatable_vgpu_types was read */
+	bool list_known;		       /* its creatable_vgpu_types was read */
 	uint64_t list[PROFILE_TYPES_MAX / 64]; /* over card->types */
 };
 
 struct card {
 	struct pci_addr address;
 	bool present;
-	bool has_vfs;	   /* vendor VFIO VFs were seen: it has a helper */
+	bool has_vfs; /* vendor VFIO VFs were seen: it has a helper */
 	bool cordoned;
 	bool excluded;
 	uint32_t device_id;
@@ -102,35 +103,38 @@ struct card {
 	struct profile_list types;
 	uint32_t max_instances[PROFILE_TYPES_MAX]; /* equal-size maximum, NVML; 0: unknown */
 	uint32_t gi_profile[PROFILE_TYPES_MAX];	   /* in MIG mode, as in struct nvml_type */
-	uint32_t gi_room[PROFILE_TYPES_MAX];	   /* vGPUs in all its GPU instances; NVML_GI_NONE: unknown */
+	uint32_t gi_room[PROFILE_TYPES_MAX];	   /* vGPUs in all its GPU instances; NVML_GI_NONE:
+						      unknown */
 	bool catalogue_complete;
 	bool catalogue_stored;
 
 	/* What NVML said last. The answer stays while a fallback is on, unused. */
 	enum nvml_reason fallback; /* NONE: placements come from `nvml` */
 	char fallback_text[NODE_TEXT_MAX];
-	int fallback_code; /* NVML's number behind it; 0: none */
+	int fallback_code;     /* NVML's number behind it; 0: none */
 	bool fallback_of_host; /* the host's, which has its own line in the log and its own event */
 	struct nvml_card *nvml; /* owned */
 	enum nvml_mode mode;
 	uint16_t region; /* units of 1 GiB; 0: unknown */
 
-	uint64_t write_seq; /* raised when a write starts and when it ends */
+	uint64_t write_seq;	  /* raised when a write starts and when it ends */
 	uint64_t asked_write_seq; /* write_seq when the query under way was sent */
-	bool overlapped; /* the answer in use came while something was written: it may show a vGPU on its way */
-	unsigned writes; /* under way */
+	bool overlapped;  /* the answer in use came while something was written: it may show a vGPU
+			     on its way */
+	unsigned writes;  /* under way */
 	unsigned changes; /* raised when a VF is seen to be configured otherwise than known */
 	unsigned asked_changes; /* when the query under way was sent */
-	uint64_t suspected_seq; /* when NVML and the VFs were first seen to disagree; 0: they do not */
+	uint64_t suspected_seq; /* when NVML and the VFs were first seen to disagree; 0: they do not
+				 */
 	uint64_t suspected_usec;
 	unsigned suspected_changes;
 	char suspected_text[NODE_TEXT_MAX];
 	bool drift;
 
-	bool listing;	    /* a CARD_OP_LIST is out */
+	bool listing; /* a CARD_OP_LIST is out */
 	bool list_again;
-	bool lists_tried;   /* they were asked for, well or badly, since the fallback began */
-	uint64_t list_seq;  /* node->seq when the lists in use were asked for; 0: never */
+	bool lists_tried;  /* they were asked for, well or badly, since the fallback began */
+	uint64_t list_seq; /* node->seq when the lists in use were asked for; 0: never */
 	uint64_t listing_seq;
 	uint64_t listing_since_usec;
 
@@ -147,17 +151,17 @@ struct claim_entry {
 /* A record that must leave the disk, and a VF that must read 0, before the VF is offered. */
 struct undo {
 	struct undo_record record;
-	bool stored;		       /* as an undo record */
+	bool stored;			 /* as an undo record */
 	char claim_name[CLAIM_NAME_MAX]; /* intent still on disk that has to go with it; "" none */
 	bool busy;
-	bool clean;		       /* VF reads 0: only the record is left */
+	bool clean;		  /* VF reads 0: only the record is left */
 	char said[CARD_TEXT_MAX]; /* why the VF could not be reset at the last try */
 };
 
 enum node_stage { NODE_STARTING, NODE_READY, NODE_STOPPING };
 
-/* What a question to a card's helper is about, until its answer. The node owns those that are out, since
- * no answer comes any more when the daemon ends. */
+/* What a question to a card's helper is about, until its answer. The node owns those that are out,
+ * since no answer comes any more when the daemon ends. */
 struct node_job {
 	struct node *node;
 	struct card *card;
@@ -185,8 +189,9 @@ struct node {
 	struct inventory *inventory; /* the last scan, owned */
 	uint64_t fingerprint;
 	bool scanning, scan_again;
-	uint64_t scan_seq, scanned_seq; /* when the scan under way, and the last that was taken over, began */
-	bool scan_settles; /* the scan under way decides whether it is over */
+	uint64_t scan_seq,
+		scanned_seq; /* when the scan under way, and the last that was taken over, began */
+	bool scan_settles;   /* the scan under way decides whether it is over */
 	bool scan_unsettled; /* a scan showed a change: it may have seen half of it */
 
 	unsigned n_cards;
@@ -205,9 +210,9 @@ struct node {
 
 	unsigned n_records;
 	struct card_record *records; /* of cards, as loaded from the store; owned */
-	bool store_taken; /* what the database says is in memory */
-	bool store_fresh; /* first start: what is configured is adopted */
-	bool adopting;	  /* that, or what becomes of old records, is being committed */
+	bool store_taken;	     /* what the database says is in memory */
+	bool store_fresh;	     /* first start: what is configured is adopted */
+	bool adopting;		     /* that, or what becomes of old records, is being committed */
 	unsigned n_stale;
 	char (*stale)[CLAIM_NAME_MAX]; /* claims of an earlier boot, still on disk; owned */
 	unsigned n_adoptable;
@@ -219,12 +224,14 @@ struct node {
 	uint64_t sweep_seq;	   /* of the sweep under way */
 	uint64_t sweep_begun_usec; /* when it began to be of use to those who wait for it */
 	unsigned sweep_restarts;
-	uint64_t query_usec;	   /* how long the last good query took */
-	uint64_t claims_since_usec; /* since when claims wait for the sweep after this one; 0: none do */
-	bool nvml_hung; /* nothing waits for NVML until it has answered a query that nobody waits for */
+	uint64_t query_usec;	    /* how long the last good query took */
+	uint64_t claims_since_usec; /* since when claims wait for the sweep after this one; 0: none
+				       do */
+	bool nvml_hung; /* nothing waits for NVML until it has answered a query that nobody waits
+			   for */
 	uint64_t probe_delay_usec;
-	uint64_t answered_seq;	   /* of the last one that ended */
-	uint64_t snapshot_usec;	   /* when the placements in use were asked for */
+	uint64_t answered_seq;	/* of the last one that ended */
+	uint64_t snapshot_usec; /* when the placements in use were asked for */
 	enum nvml_reason host_fallback;
 	char host_fallback_text[NODE_TEXT_MAX];
 	int host_fallback_code;
@@ -234,10 +241,12 @@ struct node {
 	uint64_t revision; /* raised by node_changed() */
 	void (*changed)(struct node *n, void *userdata);
 	void *changed_userdata;
-	void (*ready)(struct node *n); /* the start has ended; may come again after a repaired database */
+	void (*ready)(
+		struct node *n); /* the start has ended; may come again after a repaired database */
 
 	struct node_metrics *m;
-	sd_event_source *poll_timer, *reconcile_timer, *plan_timer, *defer, *probe_timer, *patience_timer;
+	sd_event_source *poll_timer, *reconcile_timer, *plan_timer, *defer, *probe_timer,
+		*patience_timer;
 	struct reconcile *reconcile;
 };
 
@@ -250,7 +259,8 @@ struct claim_entry *node_find_claim(const struct node *n, const char *name);
 struct claim_entry *node_find_claim_by_vf(const struct node *n, struct pci_addr vf);
 
 /* Sorted insertion; the node owns the entry. -ENOMEM. */
-int node_add_claim(struct node *n, const struct claim *claim, struct claim_entry **ret) _must_check_;
+int node_add_claim(struct node *n, const struct claim *claim,
+		   struct claim_entry **ret) _must_check_;
 void node_remove_claim(struct node *n, struct claim_entry *entry);
 
 int node_add_undo(struct node *n, const struct undo_record *record, struct undo **ret) _must_check_;
@@ -274,7 +284,8 @@ bool node_is_ready(const struct node *n);
 /* "" when ready; else one sentence. */
 const char *node_not_ready_reason(const struct node *n);
 
-/* Placements are taken only when a VM boots, and nothing but vgpu_params asks for one (nvml.md 4c). */
+/* Placements are taken only when a VM boots, and nothing but vgpu_params asks for one (nvml.md 4c).
+ */
 bool node_is_before_570(const struct node *n);
 
 bool vf_is_free(const struct card *c, const struct vf *v);

@@ -18,8 +18,8 @@
 #include "daemon/snapshot.h"
 
 #define SOON_FIRST_USEC USEC_PER_SEC
-#define SOON_MAX_USEC (30 * USEC_PER_SEC)
-#define IDLE_PASSES 2 /* with the holder gone and the VF not open */
+#define SOON_MAX_USEC	(30 * USEC_PER_SEC)
+#define IDLE_PASSES	2 /* with the holder gone and the VF not open */
 
 struct reconcile {
 	uint64_t next_usec; /* when the timer fires */
@@ -130,8 +130,8 @@ static void undo_written(const struct card_reply *reply, void *userdata)
 		return;
 	}
 	if (strcmp(undo->said, reply->text) != 0)
-		log_warning("vf: cannot be reset, retrying vf=%s: %s", pci_addr_format(undo->record.vf, text),
-			    reply->text);
+		log_warning("vf: cannot be reset, retrying vf=%s: %s",
+			    pci_addr_format(undo->record.vf, text), reply->text);
 	str_copy_cut(undo->said, sizeof undo->said, reply->text);
 	reconcile_count_failure(n, "undo");
 	reconcile_soon(n);
@@ -141,9 +141,10 @@ static void try_undo(struct node *n, struct undo *undo)
 {
 	struct card *c = NULL;
 	struct vf *v = node_find_vf(n, undo->record.vf, &c);
-	struct card_request request = {
-		.op = CARD_OP_RELEASE, .n_vfs = 1, .vfs = { undo->record.vf }, .type_id = undo->record.type_id
-	};
+	struct card_request request = { .op = CARD_OP_RELEASE,
+					.n_vfs = 1,
+					.vfs = { undo->record.vf },
+					.type_id = undo->record.type_id };
 	struct node_job *job;
 
 	if (undo->busy)
@@ -170,8 +171,8 @@ static void try_undo(struct node *n, struct undo *undo)
 
 static bool is_unclaimed(const struct vf *v)
 {
-	return v->usable && v->known && v->type_id != 0 && v->hold == VF_HOLD_NONE && v->busy == 0 &&
-	       !v->adoptable && !v->excluded;
+	return v->usable && v->known && v->type_id != 0 && v->hold == VF_HOLD_NONE &&
+	       v->busy == 0 && !v->adoptable && !v->excluded;
 }
 
 static void set_unclaimed_open(struct node *n, struct vf *v, bool open, const char *holder)
@@ -183,10 +184,12 @@ static void set_unclaimed_open(struct node *n, struct vf *v, bool open, const ch
 	v->unclaimed_open = open;
 	pci_addr_format(v->address, text);
 	if (open)
-		log_notice("vf: configured, nobody's, and open: left alone vf=%s type=%u holder=\"%s\"", text,
-			   v->type_id, holder);
+		log_notice("vf: configured, nobody's, and open: left alone vf=%s type=%u "
+			   "holder=\"%s\"",
+			   text, v->type_id, holder);
 	else
-		log_notice("vf: configured, nobody's, and not open any more vf=%s type=%u", text, v->type_id);
+		log_notice("vf: configured, nobody's, and not open any more vf=%s type=%u", text,
+			   v->type_id);
 	node_changed(n);
 }
 
@@ -217,8 +220,9 @@ static void unclaimed_reset(const struct card_reply *reply, void *userdata)
 	} else if (reply->step != CARD_STEP_CHANGED && !cards_is_gone(reply->result)) {
 		if (v && v->reset_error != reply->result) {
 			v->reset_error = reply->result;
-			log_warning("vf: configured and nobody's, cannot be reset, retrying vf=%s: %s", text,
-				    reply->text);
+			log_warning(
+				"vf: configured and nobody's, cannot be reset, retrying vf=%s: %s",
+				text, reply->text);
 		}
 		reconcile_count_failure(n, "reset_unclaimed_vfs");
 	}
@@ -243,7 +247,8 @@ static void reset_unclaimed(struct node *n, struct card *c, struct vf *v)
 	}
 }
 
-static void judge_unclaimed(struct node *n, struct card *c, struct vf *v, enum card_open open, const char *holder)
+static void judge_unclaimed(struct node *n, struct card *c, struct vf *v, enum card_open open,
+			    const char *holder)
 {
 	uint64_t now = clock_now_usec();
 
@@ -278,8 +283,8 @@ static void judge_idle_claim(struct node *n, struct claim_entry *entry, enum car
 	}
 	if (++entry->idle_passes < IDLE_PASSES)
 		return;
-	log_notice("claim: its holder is gone and the VF is not open, releasing claim=%s pid=%u", entry->claim.name,
-		   entry->claim.pid);
+	log_notice("claim: its holder is gone and the VF is not open, releasing claim=%s pid=%u",
+		   entry->claim.name, entry->claim.pid);
 	release_start(n, entry, NULL, NULL);
 }
 
@@ -386,8 +391,8 @@ int reconcile_start(struct node *n, struct error *err)
 		return error_set(err, ENOMEM, "out of memory");
 	n->reconcile->soon_usec = SOON_FIRST_USEC;
 	n->reconcile->next_usec = clock_now_usec() + n->config->reconcile_interval_usec;
-	r = sd_event_add_time(n->event, &n->reconcile_timer, CLOCK_MONOTONIC, n->reconcile->next_usec, 0,
-			      timer_fired, n);
+	r = sd_event_add_time(n->event, &n->reconcile_timer, CLOCK_MONOTONIC,
+			      n->reconcile->next_usec, 0, timer_fired, n);
 	if (r < 0)
 		return error_set_errno(err, r, "reconcile timer");
 	return 0;

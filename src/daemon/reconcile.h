@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bringing records and hardware together: at start, every reconcile_interval, and soon after a failure.
+ * Bringing records and hardware together: at start, every reconcile_interval, and soon after a
+ * failure.
  *
  * A pass rescans, retries undo records and releases, resets VFs that are configured but nobody's,
  * releases claims whose holder is gone, and refreshes the placements. Unknown is never empty: what

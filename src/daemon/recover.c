@@ -75,13 +75,14 @@ struct recovery {
 	bool refused_cordon; /* the cordon to put back when the checks refuse */
 	unsigned expected_vfs;
 	uint64_t sriov_seq; /* when sriov-manage -e ended: what was seen before is of the old VFs */
-	size_t service; /* index of the service command under way */
+	size_t service;	    /* index of the service command under way */
 	uint64_t step_deadline_usec;
 	struct command *command;
 	sd_event_source *timer;
 	recover_started_fn started;
 	void *userdata;
-	struct recovery *previous; /* until the checks are over: the card shows it again when they refuse */
+	struct recovery
+		*previous; /* until the checks are over: the card shows it again when they refuse */
 };
 
 static void next(struct recovery *r);
@@ -110,8 +111,9 @@ json_t *recover_json(const struct card *c)
 
 	if (!r)
 		return json_null();
-	return json_pack("{s:s,s:s,s:s?,s:s}", "state", state_names[r->state], "step", step_names[r->step], "detail",
-			 r->detail[0] ? r->detail : NULL, "started_at", r->started_at);
+	return json_pack("{s:s,s:s,s:s?,s:s}", "state", state_names[r->state], "step",
+			 step_names[r->step], "detail", r->detail[0] ? r->detail : NULL,
+			 "started_at", r->started_at);
 }
 
 static void publish(struct recovery *r)
@@ -134,7 +136,8 @@ static void tell_started(struct recovery *r, int code, const char *detail)
 		started(code, detail, r->userdata);
 }
 
-/* --- What the database keeps ------------------------------------------------------------------------- */
+/* --- What the database keeps
+ * ------------------------------------------------------------------------- */
 
 /* The card outlives its recoveries. */
 static void stored(int result, const struct error *err, void *userdata)
@@ -161,14 +164,15 @@ static void store_progress(struct node *n, struct card *c, const char *text)
 	free(op);
 }
 
-/* Commits are made in order: that there is a recovery is on disk before the cordon is, and that before
- * anything is touched. A later step may begin before its name is there, so a crash may report the one
- * before it. */
+/* Commits are made in order: that there is a recovery is on disk before the cordon is, and that
+ * before anything is touched. A later step may begin before its name is there, so a crash may
+ * report the one before it. */
 static void remember(struct recovery *r)
 {
-	json_t *json = json_pack("{s:s,s:s,s:s,s:s,s:b,s:b,s:i}", "state", state_names[r->state], "step",
-				 step_names[r->step], "detail", r->detail, "started_at", r->started_at, "was_cordoned",
-				 r->was_cordoned, "was_mixed", r->was_mixed, "vfs", (int)r->expected_vfs);
+	json_t *json = json_pack("{s:s,s:s,s:s,s:s,s:b,s:b,s:i}", "state", state_names[r->state],
+				 "step", step_names[r->step], "detail", r->detail, "started_at",
+				 r->started_at, "was_cordoned", r->was_cordoned, "was_mixed",
+				 r->was_mixed, "vfs", (int)r->expected_vfs);
 	_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
 
 	json_decref(json);
@@ -178,7 +182,9 @@ static void remember(struct recovery *r)
 		log_error("claims database: recovery progress not stored: out of memory");
 }
 
-/* --- Ends ------------------------------------------------------------------------------------------------ */
+/* --- Ends
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static void resume_nvml(struct recovery *r)
 {
@@ -191,8 +197,9 @@ static void fail(struct recovery *r, const char *why)
 {
 	str_copy_cut(r->detail, sizeof r->detail, why);
 	r->state = RECOVERY_FAILED;
-	log_error("recover: failed, card stays cordoned and its records as they are card=%s step=%s: %s", card_text(r),
-		  step_names[r->step], why);
+	log_error("recover: failed, card stays cordoned and its records as they are card=%s "
+		  "step=%s: %s",
+		  card_text(r), step_names[r->step], why);
 	if (r->step >= STEP_STOP_NVML)
 		resume_nvml(r);
 	remember(r);
@@ -214,7 +221,8 @@ static void advance(struct recovery *r)
 	next(r);
 }
 
-/* --- Commands ---------------------------------------------------------------------------------------------- */
+/* --- Commands
+ * ---------------------------------------------------------------------------------------------- */
 
 static void command_ended(int status, const char *output, void *userdata)
 {
@@ -224,7 +232,8 @@ static void command_ended(int status, const char *output, void *userdata)
 	r->command = NULL;
 	command_describe(status, what, sizeof what);
 	if (*output)
-		log_info("recover: output card=%s step=%s: %s", card_text(r), step_names[r->step], output);
+		log_info("recover: output card=%s step=%s: %s", card_text(r), step_names[r->step],
+			 output);
 	if (*what) {
 		snprintf(why, sizeof why, "%s%s%.120s", what, *output ? ": " : "", output);
 		fail(r, why);
@@ -241,17 +250,20 @@ static void command_ended(int status, const char *output, void *userdata)
 static void run(struct recovery *r, const char *line)
 {
 	char vf[PCI_ADDR_MAX] = "", sysfs[512] = "";
-	const struct command_word words[] = { { "gpu", card_text(r) }, { "vf", vf }, { "sysfs", sysfs } };
+	const struct command_word words[] = { { "gpu", card_text(r) },
+					      { "vf", vf },
+					      { "sysfs", sysfs } };
 	uint64_t now = clock_now_usec();
 	struct error err = ERROR_INIT;
 
 	if (r->card->n_vfs > 0) {
 		pci_addr_format(r->card->vfs[0].address, vf);
-		snprintf(sysfs, sizeof sysfs, "%s/bus/pci/devices/%s", r->node->config->sysfs_root, vf);
+		snprintf(sysfs, sizeof sysfs, "%s/bus/pci/devices/%s", r->node->config->sysfs_root,
+			 vf);
 	}
 	if (command_start(r->node->event, line, words, ARRAY_SIZE(words),
-			  r->step_deadline_usec > now ? r->step_deadline_usec - now : 1, command_ended, r, &r->command,
-			  &err) < 0)
+			  r->step_deadline_usec > now ? r->step_deadline_usec - now : 1,
+			  command_ended, r, &r->command, &err) < 0)
 		fail(r, error_text(&err));
 }
 
@@ -284,7 +296,9 @@ static void run_sriov(struct recovery *r, const char *flag)
 		fail(r, "out of memory");
 }
 
-/* --- Waiting ------------------------------------------------------------------------------------------------ */
+/* --- Waiting
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static int look_again(sd_event_source *source, uint64_t usec, void *userdata)
 {
@@ -303,7 +317,8 @@ static void wait_a_little(struct recovery *r, const char *what)
 		return;
 	}
 	if (!r->timer) {
-		if (sd_event_add_time(r->node->event, &r->timer, CLOCK_MONOTONIC, at, 0, look_again, r) < 0)
+		if (sd_event_add_time(r->node->event, &r->timer, CLOCK_MONOTONIC, at, 0, look_again,
+				      r) < 0)
 			fail(r, "out of memory");
 		return;
 	}
@@ -332,7 +347,9 @@ static void wait_for_vfs(struct recovery *r)
 	wait_a_little(r, why);
 }
 
-/* --- Steps --------------------------------------------------------------------------------------------------- */
+/* --- Steps
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static void mode_set(const struct nvml_answer *answer, void *userdata)
 {
@@ -445,7 +462,8 @@ static void next(struct recovery *r)
 			wait_a_little(r, "the NVML helper does not end");
 		return;
 	case STEP_STOP_SERVICES:
-		run_service(r, config->recover_services_stop, config->n_recover_services_stop, "stop");
+		run_service(r, config->recover_services_stop, config->n_recover_services_stop,
+			    "stop");
 		return;
 	case STEP_SRIOV_OFF:
 		run_sriov(r, "-d");
@@ -461,7 +479,8 @@ static void next(struct recovery *r)
 		return;
 	case STEP_START_SERVICES:
 		resume_nvml(r);
-		run_service(r, config->recover_services_start, config->n_recover_services_start, "start");
+		run_service(r, config->recover_services_start, config->n_recover_services_start,
+			    "start");
 		return;
 	case STEP_VERIFY:
 		if (config->recover_verify)
@@ -486,14 +505,17 @@ bool recover_is_running(const struct card *c)
 
 void recover_forget(struct node *n, struct card *c)
 {
-	if (!c->recovery || c->recovery->state == RECOVERY_RUNNING || c->recovery->state == RECOVERY_DONE)
+	if (!c->recovery || c->recovery->state == RECOVERY_RUNNING ||
+	    c->recovery->state == RECOVERY_DONE)
 		return;
 	store_progress(n, c, NULL);
 	c->recovery = recovery_free(c->recovery);
 	catalogue_forget_recovery(n, c);
 }
 
-/* --- Starting -------------------------------------------------------------------------------------------------- */
+/* --- Starting
+ * --------------------------------------------------------------------------------------------------
+ */
 
 /* The card is as it was before. */
 static void refuse(struct recovery *r, int code, const char *detail)
@@ -532,8 +554,10 @@ static void scanned(const struct card_reply *reply, void *userdata)
 	for (unsigned i = 0; i < reply->n_vfs; i++) {
 		if (reply->vfs[i].open == CARD_OPEN_NO)
 			continue;
-		snprintf(why, sizeof why, "%s %s: %.100s", pci_addr_format(reply->vfs[i].address, text),
-			 reply->vfs[i].open == CARD_OPEN_YES ? "is open" : "may be open", reply->text);
+		snprintf(why, sizeof why, "%s %s: %.100s",
+			 pci_addr_format(reply->vfs[i].address, text),
+			 reply->vfs[i].open == CARD_OPEN_YES ? "is open" : "may be open",
+			 reply->text);
 		refuse(r, -E_IN_USE, why);
 		return;
 	}
@@ -544,7 +568,8 @@ static void scanned(const struct card_reply *reply, void *userdata)
 	begin(r);
 }
 
-/* The second try after one that did not end well: what the card was like is what it was like before that. */
+/* The second try after one that did not end well: what the card was like is what it was like before
+ * that. */
 static void take_over(struct recovery *r, const struct recovery *last)
 {
 	r->was_cordoned = last->was_cordoned;
@@ -624,10 +649,12 @@ void recover_restore(struct node *n, struct card *c, const char *text)
 	r->was_mixed = json_is_true(json_object_get(json, "was_mixed"));
 	r->expected_vfs = (unsigned)json_integer_value(json_object_get(json, "vfs"));
 	str_copy_cut(r->detail, sizeof r->detail,
-		     failed && detail ? detail : "berthd ended in the middle; start the recovery again");
+		     failed && detail ? detail
+				      : "berthd ended in the middle; start the recovery again");
 	c->cordoned = true;
 	c->recovery = r;
-	log_error("recover: %s earlier, card stays cordoned: run 'berth gpu recover' again card=%s step=%s",
+	log_error("recover: %s earlier, card stays cordoned: run 'berth gpu recover' again card=%s "
+		  "step=%s",
 		  failed ? "failed" : "was interrupted", card_text(r), step_names[r->step]);
 	json_decref(json);
 }

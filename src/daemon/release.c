@@ -17,9 +17,9 @@
 #include "daemon/snapshot.h"
 #include "model/outcome.h"
 
-#define PATIENCE_USEC USEC_PER_SEC
+#define PATIENCE_USEC	 USEC_PER_SEC
 #define RETRY_FIRST_USEC (250 * USEC_PER_MSEC)
-#define RETRY_MAX_USEC (30 * USEC_PER_SEC)
+#define RETRY_MAX_USEC	 (30 * USEC_PER_SEC)
 
 enum release_stage {
 	RELEASE_SCANNING,
@@ -45,7 +45,7 @@ struct release {
 	bool must_be_closed; /* an open VF is a reason to stay even if its type is not ours */
 	uint64_t backoff_usec;
 	char said[CARD_TEXT_MAX]; /* why it was not released at the last try */
-	int code; /* of REVERTING */
+	int code;		  /* of REVERTING */
 	char detail[NODE_TEXT_MAX];
 	unsigned n_waiters, waiters_cap;
 	struct release_waiter *waiters;
@@ -59,7 +59,8 @@ static const char *name_of(const struct release *r)
 
 /* --- Answering ------------------------------------------------------------------------------ */
 
-static void tell(struct release *r, enum release_end end, int code, const char *detail, const struct claim *claim)
+static void tell(struct release *r, enum release_end end, int code, const char *detail,
+		 const struct claim *claim)
 {
 	struct release_result result = { end, code, detail, claim };
 	struct release_waiter *waiters = TAKE(r->waiters);
@@ -103,7 +104,8 @@ static void finish(struct release *r)
 
 static void fail(struct release *r, int code, const char *detail)
 {
-	log_info("claim: not released claim=%s result=%s: %s", name_of(r), outcome_of(code)->name, detail);
+	log_info("claim: not released claim=%s result=%s: %s", name_of(r), outcome_of(code)->name,
+		 detail);
 	r->entry->release = NULL;
 	tell(r, RELEASE_END_FAILED, code, detail, NULL);
 	release_free(r);
@@ -155,7 +157,8 @@ static void arm(struct release *r, uint64_t usec)
 	uint64_t at = clock_now_usec() + usec;
 
 	if (!r->timer)
-		sd_event_add_time(r->node->event, &r->timer, CLOCK_MONOTONIC, at, USEC_PER_MSEC, timer_fired, r);
+		sd_event_add_time(r->node->event, &r->timer, CLOCK_MONOTONIC, at, USEC_PER_MSEC,
+				  timer_fired, r);
 	else {
 		sd_event_source_set_time(r->timer, at);
 		sd_event_source_set_enabled(r->timer, SD_EVENT_ONESHOT);
@@ -179,7 +182,8 @@ static void reverted(int result, const struct error *err, void *userdata)
 	struct release *r = userdata;
 
 	if (result < 0)
-		log_error("claims database: %s claim=%s, ignoring until the next start", error_text(err), name_of(r));
+		log_error("claims database: %s claim=%s, ignoring until the next start",
+			  error_text(err), name_of(r));
 	node_changed(r->node);
 	fail(r, r->code, r->detail);
 }
@@ -218,7 +222,8 @@ static const char *holder_text(const struct card_reply *reply)
 {
 	static char text[NODE_TEXT_MAX]; /* the loop is one thread */
 
-	snprintf(text, sizeof text, "the VF is open%s%s", reply->holder[0] ? ": " : "", reply->holder);
+	snprintf(text, sizeof text, "the VF is open%s%s", reply->holder[0] ? ": " : "",
+		 reply->holder);
 	return text;
 }
 
@@ -234,14 +239,18 @@ static void reset_done(const struct card_reply *reply, void *userdata)
 	cards_write_end(n, c, claim->vf);
 	v = node_find_vf(n, claim->vf, NULL);
 	snapshot_request(n);
-	if (reply->result == 0 || reply->step == CARD_STEP_CHANGED || cards_is_gone(reply->result)) {
+	if (reply->result == 0 || reply->step == CARD_STEP_CHANGED ||
+	    cards_is_gone(reply->result)) {
 		if (reply->result == 0 && v)
 			cards_observe_vf(n, c, v, 0, PLACEMENT_NONE);
 		drop(r);
-	} else if (reply->step == CARD_STEP_SCAN && reply->n_vfs > 0 && reply->vfs[0].open == CARD_OPEN_YES) {
+	} else if (reply->step == CARD_STEP_SCAN && reply->n_vfs > 0 &&
+		   reply->vfs[0].open == CARD_OPEN_YES) {
 		revert(r, -E_IN_USE, holder_text(reply));
 	} else if (reply->result == -EPERM && reply->scan_partial) {
-		revert(r, -E_IN_USE, "the driver says that the VF is open, by a process that cannot be looked into");
+		revert(r, -E_IN_USE,
+		       "the driver says that the VF is open, by a process that cannot be looked "
+		       "into");
 	} else if (reply->result == -EROFS) {
 		revert(r, -E_SYSFS_READ_ONLY, "sysfs is read-only where berthd runs");
 	} else {
@@ -252,7 +261,8 @@ static void reset_done(const struct card_reply *reply, void *userdata)
 	}
 }
 
-/* Read, and neither free nor what the claim left there. The card's helper looks again before it writes. */
+/* Read, and neither free nor what the claim left there. The card's helper looks again before it
+ * writes. */
 static bool is_not_ours(const struct vf *v, const struct claim *claim)
 {
 	return v->usable && v->known && v->type_id != claim->type_id;
@@ -328,7 +338,8 @@ static void scanned(const struct card_reply *reply, void *userdata)
 	} else if (open == CARD_OPEN_UNKNOWN && !cards_is_gone(reply->result)) {
 		char detail[NODE_TEXT_MAX];
 
-		snprintf(detail, sizeof detail, "it cannot be told whether the VF is open: %.120s", reply->text);
+		snprintf(detail, sizeof detail, "it cannot be told whether the VF is open: %.120s",
+			 reply->text);
 		fail(r, -E_IN_USE, detail);
 	} else {
 		mark(r);
@@ -348,7 +359,8 @@ static void scan(struct release *r)
 		return;
 	}
 	if (v->excluded && !is_not_ours(v, claim)) {
-		fail(r, -E_FORBIDDEN, "the VF is excluded by the configuration: it is never written");
+		fail(r, -E_FORBIDDEN,
+		     "the VF is excluded by the configuration: it is never written");
 		return;
 	}
 	if (card_client_submit(c->client, &request, scanned, r) < 0)
@@ -372,8 +384,8 @@ static int add_waiter(struct release *r, release_done_fn done, void *userdata)
 	return 0;
 }
 
-static void answer(release_done_fn done, void *userdata, enum release_end end, int code, const char *detail,
-		   const struct claim *claim)
+static void answer(release_done_fn done, void *userdata, enum release_end end, int code,
+		   const char *detail, const struct claim *claim)
 {
 	struct release_result result = { end, code, detail, claim };
 
@@ -393,8 +405,8 @@ static void join(struct release *r, release_done_fn done, void *userdata)
 	}
 }
 
-static void start(struct node *n, struct claim_entry *entry, bool must_be_closed, release_done_fn done,
-		  void *userdata)
+static void start(struct node *n, struct claim_entry *entry, bool must_be_closed,
+		  release_done_fn done, void *userdata)
 {
 	struct release *r = calloc(1, sizeof *r);
 
@@ -460,12 +472,15 @@ static void claim_ended(void *userdata)
 }
 
 /* A claim of that name is on its way: it is released when it has ended. */
-static void submit_after_claim(struct node *n, const char *name, uint32_t uid, release_done_fn done, void *userdata)
+static void submit_after_claim(struct node *n, const char *name, uint32_t uid, release_done_fn done,
+			       void *userdata)
 {
 	struct deferred_release *d = calloc(1, sizeof *d);
 
 	if (d) {
-		*d = (struct deferred_release){ .node = n, .uid = uid, .done = done, .userdata = userdata };
+		*d = (struct deferred_release){
+			.node = n, .uid = uid, .done = done, .userdata = userdata
+		};
 		str_copy_cut(d->name, sizeof d->name, name);
 		if (allocate_when_ended(n, name, claim_ended, d) == 0)
 			return;
@@ -474,15 +489,18 @@ static void submit_after_claim(struct node *n, const char *name, uint32_t uid, r
 	answer(done, userdata, RELEASE_END_FAILED, -E_INTERNAL, "out of memory", NULL);
 }
 
-void release_submit(struct node *n, const char *name, uint32_t uid, release_done_fn done, void *userdata)
+void release_submit(struct node *n, const char *name, uint32_t uid, release_done_fn done,
+		    void *userdata)
 {
 	struct claim_entry *entry;
 
 	if (claim_store_get_state(n->store) != STORE_STATE_READY || n->stage != NODE_READY) {
-		bool starting = claim_store_get_state(n->store) != STORE_STATE_UNREADABLE && n->stage == NODE_STARTING;
+		bool starting = claim_store_get_state(n->store) != STORE_STATE_UNREADABLE &&
+				n->stage == NODE_STARTING;
 
-		answer(done, userdata, RELEASE_END_FAILED, starting ? -E_NOT_READY : -E_STORE_UNAVAILABLE,
-		       node_not_ready_reason(n), NULL);
+		answer(done, userdata, RELEASE_END_FAILED,
+		       starting ? -E_NOT_READY : -E_STORE_UNAVAILABLE, node_not_ready_reason(n),
+		       NULL);
 		return;
 	}
 	if (allocate_is_pending(n, name)) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Watches the console logs of bound claims for what the guest agent reports, and takes VFs out of use.
+ * Watches the console logs of bound claims for what the guest agent reports, and takes VFs out of
+ * use.
  *
- * A marker counts for the assignment (claim name, VF, assigned_at) under which its log is followed. It is
- * held against what the host can see, and ignored (counted by reason, one log line) when the claim is no
- * longer that assignment, when the agent's own answer over the claim's channel differs, or when NVML shows
- * the opposite at that placement for a minute. A report that could not be stored comes again. Nothing here
- * touches a guest or its claim.
+ * A marker counts for the assignment (claim name, VF, assigned_at) under which its log is followed.
+ * It is held against what the host can see, and ignored (counted by reason, one log line) when the
+ * claim is no longer that assignment, when the agent's own answer over the claim's channel differs,
+ * or when NVML shows the opposite at that placement for a minute. A report that could not be stored
+ * comes again. Nothing here touches a guest or its claim.
  */
 #pragma once
 

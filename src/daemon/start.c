@@ -29,13 +29,16 @@ static int take_records(struct node *n, const struct store_content *content)
 		struct card_record *r = &n->records[n->n_records++];
 
 		*r = content->cards[i];
-		r->catalogue = content->cards[i].catalogue ? strdup(content->cards[i].catalogue) : NULL;
-		r->recovery = content->cards[i].recovery ? strdup(content->cards[i].recovery) : NULL;
+		r->catalogue = content->cards[i].catalogue ? strdup(content->cards[i].catalogue)
+							   : NULL;
+		r->recovery = content->cards[i].recovery ? strdup(content->cards[i].recovery)
+							 : NULL;
 	}
 	return 0;
 }
 
-/* An intent is never shown: what is left of it is a VF that has to read 0 and a record that has to go. */
+/* An intent is never shown: what is left of it is a VF that has to read 0 and a record that has to
+ * go. */
 static int take_intent(struct node *n, const struct claim *claim)
 {
 	struct undo_record record = { claim->vf, claim->card, claim->type_id };
@@ -52,8 +55,9 @@ static int take_intent(struct node *n, const struct claim *claim)
 	return 0;
 }
 
-/* What a claim of an earlier boot names is gone with it. It is neither shown nor in anybody's way, and
- * leaves the disk before the start ends. A claim that does not say when it was made counts as valid. */
+/* What a claim of an earlier boot names is gone with it. It is neither shown nor in anybody's way,
+ * and leaves the disk before the start ends. A claim that does not say when it was made counts as
+ * valid. */
 static bool take_if_stale(struct node *n, const struct claim *claim)
 {
 	if (!claim->boot_id[0] || strcmp(claim->boot_id, n->boot_id) == 0)
@@ -100,8 +104,8 @@ static int take_content(struct node *n, const struct store_content *content)
 	return r;
 }
 
-/* A database that became unreadable and is read again starts from what it says, but for claims that are
- * being released: those go on and come to their end. */
+/* A database that became unreadable and is read again starts from what it says, but for claims that
+ * are being released: those go on and come to their end. */
 static void forget_content(struct node *n)
 {
 	for (unsigned i = n->n_claims; i-- > 0;)
@@ -117,15 +121,17 @@ static void forget_content(struct node *n)
 	n->n_stale = 0;
 }
 
-void start_store_loaded(struct claim_store *s, enum store_state state, const struct store_content *content,
-			const struct error *err, void *userdata)
+void start_store_loaded(struct claim_store *s, enum store_state state,
+			const struct store_content *content, const struct error *err,
+			void *userdata)
 {
 	struct node *n = userdata;
 
 	(void)s;
 	if (state != STORE_STATE_READY) {
 		str_copy_cut(n->store_reason, sizeof n->store_reason, error_text(err));
-		log_error("claims database: cannot be used, nothing is offered or reset until it can: %s",
+		log_error("claims database: cannot be used, nothing is offered or reset until it "
+			  "can: %s",
 			  n->store_reason);
 		reconcile_count_failure(n, "store");
 		node_changed(n);
@@ -151,9 +157,11 @@ void start_store_loaded(struct claim_store *s, enum store_state state, const str
 	start_try_finish(n);
 }
 
-/* --- Adoption ---------------------------------------------------------------------------------- */
+/* --- Adoption ----------------------------------------------------------------------------------
+ */
 
-static void make_external(const struct node *n, const struct card *c, const struct vf *v, struct claim *ret)
+static void make_external(const struct node *n, const struct card *c, const struct vf *v,
+			  struct claim *ret)
 {
 	const struct profile *p = profile_list_find_id(&c->types, v->type_id);
 
@@ -188,15 +196,18 @@ static void adopted(int result, const struct error *err, void *userdata)
 
 	n->adopting = false;
 	if (result < 0)
-		log_error("claims database: what is configured cannot be adopted, retrying: %s", error_text(err));
+		log_error("claims database: what is configured cannot be adopted, retrying: %s",
+			  error_text(err));
 	for (unsigned i = 0; result == 0 && i < a->n_ops; i++) {
 		struct store_op *op = &a->ops[i];
 		struct claim_entry *entry;
 
 		switch (op->kind) {
 		case STORE_OP_PUT_CLAIM:
-			log_warning("claim: adopted, was configured before there was a claims database claim=%s "
-				    "vf=%s type=%u", op->claim.name, pci_addr_format(op->claim.vf, vf),
+			log_warning("claim: adopted, was configured before there was a claims "
+				    "database claim=%s "
+				    "vf=%s type=%u",
+				    op->claim.name, pci_addr_format(op->claim.vf, vf),
 				    op->claim.type_id);
 			if (node_add_claim(n, &op->claim, &entry) < 0)
 				log_error("claim: out of memory claim=%s", op->claim.name);
@@ -207,7 +218,8 @@ static void adopted(int result, const struct error *err, void *userdata)
 					n->adoptable[k] = n->adoptable[--n->n_adoptable];
 			break;
 		case STORE_OP_ADOPTABLE: {
-			struct pci_addr *more = reallocarray(n->adoptable, n->n_adoptable + 1, sizeof *more);
+			struct pci_addr *more = reallocarray(n->adoptable, n->n_adoptable + 1,
+							     sizeof *more);
 
 			if (more) {
 				n->adoptable = more;
@@ -262,7 +274,8 @@ static void adopt_all(struct node *n)
 			struct vf *v = &c->vfs[k];
 			struct store_op *op = &a->ops[a->n_ops];
 
-			if (!v->listed || v->excluded || v->hold != VF_HOLD_NONE || (v->known && v->type_id == 0))
+			if (!v->listed || v->excluded || v->hold != VF_HOLD_NONE ||
+			    (v->known && v->type_id == 0))
 				continue;
 			op->kind = v->known ? STORE_OP_PUT_CLAIM : STORE_OP_ADOPTABLE;
 			op->undo.vf = v->address;
@@ -310,7 +323,8 @@ void start_vfs_read(struct node *n)
 	start_try_finish(n);
 }
 
-/* --- Records of an earlier start ---------------------------------------------------------------------- */
+/* --- Records of an earlier start
+ * ---------------------------------------------------------------------- */
 
 /* An intent left behind, which holds up its name. */
 static bool holds_a_name(const struct undo *undo)
@@ -332,7 +346,8 @@ static void old_records_settled(int result, const struct error *err, void *userd
 
 	n->adopting = false;
 	if (result < 0) {
-		log_error("claims database: records of an earlier start cannot be settled, retrying: %s",
+		log_error("claims database: records of an earlier start cannot be settled, "
+			  "retrying: %s",
 			  error_text(err));
 		return;
 	}
@@ -344,8 +359,8 @@ static void old_records_settled(int result, const struct error *err, void *userd
 	start_try_finish(n);
 }
 
-/* Claims of an earlier boot go; intents become undo records of their VFs, so that their names are free
- * when the start ends, however long a VF takes. */
+/* Claims of an earlier boot go; intents become undo records of their VFs, so that their names are
+ * free when the start ends, however long a VF takes. */
 static void settle_old_records(struct node *n)
 {
 	struct store_op *ops = calloc(n->n_stale + n->n_undos, sizeof *ops);
@@ -368,7 +383,8 @@ static void settle_old_records(struct node *n)
 	free(ops);
 }
 
-/* --- The end of the start ------------------------------------------------------------------------ */
+/* --- The end of the start ------------------------------------------------------------------------
+ */
 
 static bool first_look_has_ended(const struct node *n)
 {
@@ -390,10 +406,11 @@ static void warn_if_read_only(const struct node *n)
 
 		if (c->n_vfs == 0 || !c->vfs[0].listed)
 			continue;
-		path = str_printf("%s/bus/pci/devices/%s/nvidia/current_vgpu_type", n->config->sysfs_root,
-				  pci_addr_format(c->vfs[0].address, text));
+		path = str_printf("%s/bus/pci/devices/%s/nvidia/current_vgpu_type",
+				  n->config->sysfs_root, pci_addr_format(c->vfs[0].address, text));
 		if (path && access(path, W_OK) < 0 && errno == EROFS)
-			log_warning("sysfs: mounted read-only where berthd runs: claims will be refused root=%s",
+			log_warning("sysfs: mounted read-only where berthd runs: claims will be "
+				    "refused root=%s",
 				    n->config->sysfs_root);
 		return;
 	}
@@ -415,8 +432,8 @@ static void finish_start(struct node *n)
 			seen.vfs += c->vfs[k].usable;
 		catalogue_save(n, c);
 	}
-	log_notice("berthd: ready cards=%u vfs=%u claims=%u undos=%u", seen.cards, seen.vfs, n->n_claims,
-		   n->n_undos);
+	log_notice("berthd: ready cards=%u vfs=%u claims=%u undos=%u", seen.cards, seen.vfs,
+		   n->n_claims, n->n_undos);
 	warn_if_read_only(n);
 	node_changed(n);
 	reconcile_pass(n);

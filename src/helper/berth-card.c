@@ -2,8 +2,8 @@
 /*
  * berth-card: every read and write of one card's driver attributes, and the open-handle scans.
  *
- * Started by host/card-client with a channel at CHANNEL_FD; it ends when that reports end of file. A
- * worker that hangs in the driver then keeps the process, and with it the card's lock, until the
+ * Started by host/card-client with a channel at CHANNEL_FD; it ends when that reports end of file.
+ * A worker that hangs in the driver then keeps the process, and with it the card's lock, until the
  * driver lets go: so no second helper writes while a late write of this one may still land.
  */
 #include <errno.h>
@@ -40,13 +40,16 @@ static void send_reply(const struct card_reply *reply)
 	if (r == -EPIPE)
 		_exit(EXIT_SUCCESS);
 	if (r < 0)
-		log_error("helper: reply to a %s is lost: %s", card_op_name(reply->op), strerror(-r));
+		log_error("helper: reply to a %s is lost: %s", card_op_name(reply->op),
+			  strerror(-r));
 }
 
 static void run(const struct card_request *request, void *userdata)
 {
 	struct card_ops *ops = userdata;
-	struct card_reply reply = { .version = CARD_MESSAGE_VERSION, .op = request->op, .id = request->id };
+	struct card_reply reply = { .version = CARD_MESSAGE_VERSION,
+				    .op = request->op,
+				    .id = request->id };
 
 	card_ops_run(ops, request, &reply);
 	send_reply(&reply);
@@ -82,7 +85,8 @@ static int take_lock(const char *path)
 	/* Who has it, for the sentence that explains a card that is stuck. */
 	n = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
 	if (ftruncate(fd, 0) < 0 || write(fd, pid, (size_t)n) < 0)
-		log_warning("helper: pid not written path=\"%s\": %s, ignoring", path, strerror(errno));
+		log_warning("helper: pid not written path=\"%s\": %s, ignoring", path,
+			    strerror(errno));
 	return fd;
 }
 
@@ -102,7 +106,8 @@ static _noreturn_ void serve(void)
 			log_error("helper: request not understood: %s", strerror(-r));
 			_exit(EXIT_FAILURE);
 		}
-		r = card_pool_submit(request.op == CARD_OP_CONFIGURE ? &helper.configures : &helper.others,
+		r = card_pool_submit(request.op == CARD_OP_CONFIGURE ? &helper.configures
+								     : &helper.others,
 				     &request);
 		if (r < 0)
 			refuse(&request, r);
@@ -136,7 +141,8 @@ static void usage(FILE *f)
 {
 	fputs("Usage: berth-card --card BDF --lock FILE [--sysfs-root DIR] [--dev-root DIR] "
 	      "[--proc-root DIR]\n"
-	      "Reads and writes the driver's attributes of one card on behalf of berthd, which starts it\n"
+	      "Reads and writes the driver's attributes of one card on behalf of berthd, which "
+	      "starts it\n"
 	      "with a socket at descriptor 3.\n"
 	      "\n"
 	      "  --card BDF        the card, for the list of processes\n"
@@ -185,7 +191,9 @@ static int parse_options(int argc, char **argv, struct holders_roots *roots)
 
 int main(int argc, char **argv)
 {
-	struct holders_roots roots = { .sysfs_root = "/sys", .dev_root = "/dev", .proc_root = "/proc" };
+	struct holders_roots roots = { .sysfs_root = "/sys",
+				       .dev_root = "/dev",
+				       .proc_root = "/proc" };
 	struct card_hello hello = { .version = CARD_MESSAGE_VERSION };
 	int lock_fd, r;
 

@@ -35,7 +35,8 @@ static struct vf_reader *reader_of(struct card_ops *o, struct pci_addr vf)
 	return &o->readers[i];
 }
 
-static void run_read(struct card_ops *o, const struct card_request *request, struct card_reply *reply)
+static void run_read(struct card_ops *o, const struct card_request *request,
+		     struct card_reply *reply)
 {
 	/* The driver answers reads one at a time anyway. */
 	pthread_mutex_lock(&o->readers_lock);
@@ -120,7 +121,8 @@ static void list_vf(struct card_ops *o, struct pci_addr address, unsigned i, str
 		str_copy_cut(reply->text, sizeof reply->text, err.msg);
 }
 
-static void run_list(struct card_ops *o, const struct card_request *request, struct card_reply *reply)
+static void run_list(struct card_ops *o, const struct card_request *request,
+		     struct card_reply *reply)
 {
 	_free_ struct listed *listed = calloc(1, sizeof *listed);
 

@@ -3,8 +3,8 @@
  * Worker threads of berth-card: requests wait in a queue until one of at most `max_threads` takes
  * them, first come first served. Threads are started when needed and stay.
  *
- * A worker may block in the driver for ever; nothing here waits for one, and none is ever cancelled.
- * There is no way to end a pool: the process ends by _exit().
+ * A worker may block in the driver for ever; nothing here waits for one, and none is ever
+ * cancelled. There is no way to end a pool: the process ends by _exit().
  */
 #pragma once
 

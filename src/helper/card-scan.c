@@ -19,8 +19,8 @@ void card_scan_init(struct card_scan *s, const struct holders_roots *roots, int 
 	pthread_cond_init(&s->changed, NULL);
 }
 
-static void hand_out(struct card_reply *reply, const struct holders_vf *vfs, bool partial, int result,
-		     const struct error *err)
+static void hand_out(struct card_reply *reply, const struct holders_vf *vfs, bool partial,
+		     int result, const struct error *err)
 {
 	bool unknown = false;
 
@@ -37,7 +37,8 @@ static void hand_out(struct card_reply *reply, const struct holders_vf *vfs, boo
 		str_copy_cut(reply->text, sizeof reply->text, "a VFIO node could not be looked at");
 }
 
-static void scan_for(const struct card_scan *s, struct card_scan_waiter *const *waiters, unsigned n_waiters)
+static void scan_for(const struct card_scan *s, struct card_scan_waiter *const *waiters,
+		     unsigned n_waiters)
 {
 	_free_ struct holders_vf *vfs = NULL;
 	struct error err = ERROR_INIT;

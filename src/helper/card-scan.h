@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shares open-handle scans between berth-card's workers: one pass over /proc serves all that wait
- * when it starts. Whoever comes while one runs waits for the next, since the running one may already
- * have passed the process that matters.
+ * when it starts. Whoever comes while one runs waits for the next, since the running one may
+ * already have passed the process that matters.
  */
 #pragma once
 

@@ -16,16 +16,16 @@
 #include "model/placement.h"
 
 #define LOCK_RETRY_USEC USEC_PER_SEC
-/* A helper whose berthd was just killed sees end of file and lets go of the lock within moments, on a
- * host that is busy a little later. */
-#define LOCK_GRACE_USEC (1500 * USEC_PER_MSEC)
+/* A helper whose berthd was just killed sees end of file and lets go of the lock within moments, on
+ * a host that is busy a little later. */
+#define LOCK_GRACE_USEC	      (1500 * USEC_PER_MSEC)
 #define LOCK_GRACE_RETRY_USEC (50 * USEC_PER_MSEC)
-#define RESTART_MIN_USEC (100 * USEC_PER_MSEC)
-#define RESTART_MAX_USEC (10 * USEC_PER_SEC)
-#define STEADY_USEC (10 * USEC_PER_SEC) /* a helper that lived longer starts the back-off anew */
-#define FAILURES_MAX 3			/* ends in a row after which the card counts as stuck */
-#define TIMER_ACCURACY_USEC (5 * USEC_PER_MSEC)
-#define MESSAGES_PER_WAKEUP 64
+#define RESTART_MIN_USEC      (100 * USEC_PER_MSEC)
+#define RESTART_MAX_USEC      (10 * USEC_PER_SEC)
+#define STEADY_USEC	      (10 * USEC_PER_SEC) /* a helper that lived longer starts the back-off anew */
+#define FAILURES_MAX	      3 /* ends in a row after which the card counts as stuck */
+#define TIMER_ACCURACY_USEC   (5 * USEC_PER_MSEC)
+#define MESSAGES_PER_WAKEUP   64
 
 struct op {
 	struct card_request request; /* with the id */
@@ -91,7 +91,8 @@ static bool leave(struct card_client *c)
 	return !c->freed;
 }
 
-static void set_state(struct card_client *c, enum card_client_state state, const char *fmt, ...) _printf_(3, 4);
+static void set_state(struct card_client *c, enum card_client_state state, const char *fmt, ...)
+	_printf_(3, 4);
 
 /* Callers hold an enter(). */
 static void set_state(struct card_client *c, enum card_client_state state, const char *fmt, ...)
@@ -187,7 +188,8 @@ static int deadline_passed(sd_event_source *source, uint64_t usec, void *userdat
 		pci_addr_format(late->request.vfs[0], vf);
 	if (c->helper.pid > 0) {
 		c->timed_out = true;
-		snprintf(waiting, sizeof waiting, "; waiting for helper process %d to end", (int)c->helper.pid);
+		snprintf(waiting, sizeof waiting, "; waiting for helper process %d to end",
+			 (int)c->helper.pid);
 	}
 	kill_helper(c);
 	enter(c);
@@ -248,8 +250,8 @@ static void take_reply(struct card_client *c)
 		return;
 	op = c->ops[i];
 	remove_op(c, i);
-	/* Configures wait for one another: the time of the next one begins now, or a long queue at a
-	 * slow driver would look like a hang. */
+	/* Configures wait for one another: the time of the next one begins now, or a long queue at
+	 * a slow driver would look like a hang. */
 	for (i = 0; op.request.op == CARD_OP_CONFIGURE && i < c->n_ops; i++)
 		if (c->ops[i].request.op == CARD_OP_CONFIGURE)
 			c->ops[i].deadline_usec = fresh;
@@ -342,8 +344,8 @@ static void lock_is_taken(struct card_client *c)
 		pid = strtol(text, &end, 10);
 	restart_in(c, LOCK_RETRY_USEC);
 	set_state(c, CARD_CLIENT_STUCK,
-		  "helper process %ld of an earlier start still hangs in the driver (it holds %s)", pid,
-		  c->paths.lock);
+		  "helper process %ld of an earlier start still hangs in the driver (it holds %s)",
+		  pid, c->paths.lock);
 	if (!c->freed)
 		end_ops(c, false, -E_DRIVER_STUCK, c->reason);
 }
@@ -368,8 +370,10 @@ static void helper_failed(struct card_client *c, const char *what)
 	delay = MIN(delay, RESTART_MAX_USEC);
 	c->failures++;
 	restart_in(c, delay);
-	set_state(c, c->failures >= FAILURES_MAX || c->state == CARD_CLIENT_STUCK ? CARD_CLIENT_STUCK
-										 : CARD_CLIENT_STARTING,
+	set_state(c,
+		  c->failures >= FAILURES_MAX || c->state == CARD_CLIENT_STUCK
+			  ? CARD_CLIENT_STUCK
+			  : CARD_CLIENT_STARTING,
 		  "%s; starting it again in %" PRIu64 " ms", what, delay / USEC_PER_MSEC);
 	if (!c->freed)
 		end_ops(c, true, -ECONNRESET, what);
@@ -442,7 +446,8 @@ static void start_helper(struct card_client *c)
 	c->lock_error = 0;
 	r = card_process_start(&c->helper, c->card, &c->paths);
 	if (r == 0) {
-		r = sd_event_add_io(c->event, &c->child_source, c->helper.pidfd, EPOLLIN, child_event, c);
+		r = sd_event_add_io(c->event, &c->child_source, c->helper.pidfd, EPOLLIN,
+				    child_event, c);
 		if (r >= 0)
 			r = sd_event_add_io(c->event, &c->channel_source, c->helper.fd, EPOLLIN,
 					    channel_event, c);
@@ -470,18 +475,23 @@ static int copy_config(struct card_client *c, const struct card_client_config *c
 	c->paths.sysfs_root = strdup(config->sysfs_root);
 	c->paths.dev_root = strdup(config->dev_root);
 	c->paths.proc_root = strdup(config->proc_root);
-	c->paths.lock = str_printf("%s/card-%s.lock", config->lock_dir, pci_addr_format(c->card, card));
-	return c->paths.sysfs_root && c->paths.dev_root && c->paths.proc_root && c->paths.lock ? 0 : -ENOMEM;
+	c->paths.lock = str_printf("%s/card-%s.lock", config->lock_dir,
+				   pci_addr_format(c->card, card));
+	return c->paths.sysfs_root && c->paths.dev_root && c->paths.proc_root && c->paths.lock
+		       ? 0
+		       : -ENOMEM;
 }
 
 static int add_timer(struct card_client *c, sd_event_source **ret, sd_event_time_handler_t handler)
 {
-	int r = sd_event_add_time(c->event, ret, CLOCK_MONOTONIC, 0, TIMER_ACCURACY_USEC, handler, c);
+	int r = sd_event_add_time(c->event, ret, CLOCK_MONOTONIC, 0, TIMER_ACCURACY_USEC, handler,
+				  c);
 
 	return r < 0 ? r : sd_event_source_set_enabled(*ret, SD_EVENT_OFF);
 }
 
-int card_client_new(const struct card_client_config *config, struct card_client **ret, struct error *err)
+int card_client_new(const struct card_client_config *config, struct card_client **ret,
+		    struct error *err)
 {
 	struct card_client *c;
 	int r;
@@ -500,7 +510,8 @@ int card_client_new(const struct card_client_config *config, struct card_client 
 	if (r >= 0)
 		r = add_timer(c, &c->restart_source, restart_due);
 	if (r >= 0)
-		r = sd_event_source_set_enabled(c->restart_source, SD_EVENT_ONESHOT); /* at once, in the loop */
+		r = sd_event_source_set_enabled(c->restart_source,
+						SD_EVENT_ONESHOT); /* at once, in the loop */
 	if (r < 0) {
 		card_client_free(c);
 		return error_set_errno(err, r, "card helper");

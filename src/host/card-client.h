@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's side of berth-card: one helper process per card, its outstanding operations, its lock.
+ * The daemon's side of berth-card: one helper process per card, its outstanding operations, its
+ * lock.
  *
- * Each helper holds a flock on <lock_dir>/card-<bdf>.lock for life. An operation that is not answered
- * within the time limit has the helper killed; every outstanding operation then ends in
+ * Each helper holds a flock on <lock_dir>/card-<bdf>.lock for life. An operation that is not
+ * answered within the time limit has the helper killed; every outstanding operation then ends in
  * -E_DRIVER_STUCK, and the card is STUCK until the dead helper has let go of the lock, however long
- * its write hangs in the driver. The same holds when a helper of an earlier berthd still has the lock.
- * A helper that ends by itself is started again, less and less often; what it had in hand ends in
- * -ECONNRESET (nothing of it can land late: all its threads are gone). Three such ends in a row make
- * the card STUCK too.
- * All functions run in the loop of `event`.
+ * its write hangs in the driver. The same holds when a helper of an earlier berthd still has the
+ * lock. A helper that ends by itself is started again, less and less often; what it had in hand
+ * ends in -ECONNRESET (nothing of it can land late: all its threads are gone). Three such ends in a
+ * row make the card STUCK too. All functions run in the loop of `event`.
  */
 #pragma once
 
@@ -40,8 +40,8 @@ struct card_client_config {
 };
 
 /* Starts the helper; the strings are copied. */
-int card_client_new(const struct card_client_config *config, struct card_client **ret, struct error *err)
-	_must_check_;
+int card_client_new(const struct card_client_config *config, struct card_client **ret,
+		    struct error *err) _must_check_;
 /* Lets the helper end (end of file) without waiting. Outstanding functions are not called. */
 struct card_client *card_client_free(struct card_client *c);
 
@@ -53,9 +53,9 @@ pid_t card_client_pid(const struct card_client *c);
 /* The reply is borrowed for the call; its `result` may be -E_DRIVER_STUCK. */
 typedef void (*card_done_fn)(const struct card_reply *reply, void *userdata);
 
-/* `request->version` and `id` are filled in. While STARTING operations wait (their time runs); while
- * STUCK: -E_DRIVER_STUCK at once. After 0 `done` runs later from the loop, exactly once; after an
- * error never. The time of a CONFIGURE begins anew when one in front of it is answered, since they
- * run one after another. -EAGAIN above CARD_OUTSTANDING_MAX operations. */
+/* `request->version` and `id` are filled in. While STARTING operations wait (their time runs);
+ * while STUCK: -E_DRIVER_STUCK at once. After 0 `done` runs later from the loop, exactly once;
+ * after an error never. The time of a CONFIGURE begins anew when one in front of it is answered,
+ * since they run one after another. -EAGAIN above CARD_OUTSTANDING_MAX operations. */
 int card_client_submit(struct card_client *c, const struct card_request *request, card_done_fn done,
 		       void *userdata) _must_check_;

@@ -16,8 +16,9 @@ static bool op_is_known(enum card_op op)
 
 int card_reply_check(const struct card_reply *reply, size_t len)
 {
-	if (len < offsetof(struct card_reply, types.items) || reply->version != CARD_MESSAGE_VERSION ||
-	    !op_is_known(reply->op) || reply->n_vfs > CARD_VFS_MAX || reply->types.n > PROFILE_TYPES_MAX ||
+	if (len < offsetof(struct card_reply, types.items) ||
+	    reply->version != CARD_MESSAGE_VERSION || !op_is_known(reply->op) ||
+	    reply->n_vfs > CARD_VFS_MAX || reply->types.n > PROFILE_TYPES_MAX ||
 	    len != card_reply_size(reply))
 		return -EBADMSG;
 	if (!memchr(reply->text, '\0', sizeof reply->text) ||
@@ -34,7 +35,8 @@ int card_request_check(const struct card_request *request, size_t len)
 	if (len != sizeof *request || request->version != CARD_MESSAGE_VERSION ||
 	    !op_is_known(request->op) || request->n_vfs > CARD_VFS_MAX)
 		return -EBADMSG;
-	if ((request->op == CARD_OP_CONFIGURE || request->op == CARD_OP_RELEASE) && request->n_vfs != 1)
+	if ((request->op == CARD_OP_CONFIGURE || request->op == CARD_OP_RELEASE) &&
+	    request->n_vfs != 1)
 		return -EBADMSG;
 	if (request->op == CARD_OP_CONFIGURE && request->type_id == 0)
 		return -EBADMSG;

@@ -8,14 +8,23 @@
 #include "base/channel.h"
 #include "base/cleanup.h"
 
-int card_process_start(struct card_process *p, struct pci_addr card, const struct card_process_paths *paths)
+int card_process_start(struct card_process *p, struct pci_addr card,
+		       const struct card_process_paths *paths)
 {
 	char path[PATH_MAX], bdf[PCI_ADDR_MAX];
 	char option_card[] = "--card", option_sysfs[] = "--sysfs-root", option_dev[] = "--dev-root";
 	char option_proc[] = "--proc-root", option_lock[] = "--lock";
-	char *argv[] = { path,	      option_card,     bdf,
-			 option_sysfs, paths->sysfs_root, option_dev,  paths->dev_root,
-			 option_proc, paths->proc_root,  option_lock, paths->lock,
+	char *argv[] = { path,
+			 option_card,
+			 bdf,
+			 option_sysfs,
+			 paths->sysfs_root,
+			 option_dev,
+			 paths->dev_root,
+			 option_proc,
+			 paths->proc_root,
+			 option_lock,
+			 paths->lock,
 			 NULL };
 	int r;
 
@@ -42,7 +51,8 @@ void card_process_kill(struct card_process *p)
 bool card_process_collect(struct card_process *p, siginfo_t *ret)
 {
 	*ret = (siginfo_t){ 0 };
-	if (waitid((idtype_t)P_PIDFD, (id_t)p->pidfd, ret, WEXITED | WNOHANG) < 0 || ret->si_pid == 0)
+	if (waitid((idtype_t)P_PIDFD, (id_t)p->pidfd, ret, WEXITED | WNOHANG) < 0 ||
+	    ret->si_pid == 0)
 		return false;
 	card_process_close_channel(p);
 	cleanup_close(&p->pidfd);
@@ -63,7 +73,8 @@ void card_process_abandon(struct card_process *p, sd_event *event)
 	sd_event_source *source;
 
 	card_process_close_channel(p);
-	if (p->pidfd >= 0 && sd_event_add_io(event, &source, p->pidfd, EPOLLIN, collect_stray, NULL) >= 0) {
+	if (p->pidfd >= 0 &&
+	    sd_event_add_io(event, &source, p->pidfd, EPOLLIN, collect_stray, NULL) >= 0) {
 		sd_event_source_set_io_fd_own(source, true);
 		sd_event_source_set_floating(source, true);
 		sd_event_source_unref(source);

@@ -24,12 +24,12 @@ struct card_process_paths {
 	char *sysfs_root, *dev_root, *proc_root, *lock; /* owned */
 };
 
-int card_process_start(struct card_process *p, struct pci_addr card, const struct card_process_paths *paths)
-	_must_check_;
+int card_process_start(struct card_process *p, struct pci_addr card,
+		       const struct card_process_paths *paths) _must_check_;
 void card_process_close_channel(struct card_process *p);
 void card_process_kill(struct card_process *p);
 /* True when it had ended; it is forgotten then. */
 bool card_process_collect(struct card_process *p, siginfo_t *ret);
-/* Closes the channel, at which the process ends by itself, sooner or later; the loop collects it for
- * as long as it runs. */
+/* Closes the channel, at which the process ends by itself, sooner or later; the loop collects it
+ * for as long as it runs. */
 void card_process_abandon(struct card_process *p, sd_event *event);

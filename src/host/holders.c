@@ -44,13 +44,14 @@ static int file_key_of(int dir_fd, const char *name, struct file_key *ret)
 {
 	struct statx st;
 
-	if (statx(dir_fd, name, AT_STATX_DONT_SYNC | (*name ? 0 : AT_EMPTY_PATH), STATX_TYPE | STATX_INO,
-		  &st) < 0)
+	if (statx(dir_fd, name, AT_STATX_DONT_SYNC | (*name ? 0 : AT_EMPTY_PATH),
+		  STATX_TYPE | STATX_INO, &st) < 0)
 		return -errno;
 	if (S_ISCHR(st.stx_mode))
 		*ret = (struct file_key){ true, makedev(st.stx_rdev_major, st.stx_rdev_minor), 0 };
 	else
-		*ret = (struct file_key){ false, makedev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino };
+		*ret = (struct file_key){ false, makedev(st.stx_dev_major, st.stx_dev_minor),
+					  st.stx_ino };
 	return 0;
 }
 
@@ -152,16 +153,18 @@ static void match(struct scan *s, const struct file_key *key, const char *pid)
 	}
 }
 
-/* EACCES comes from the process being closed to us, or from a FUSE mount that admits only its owner;
- * a file of the latter is no VFIO node. */
+/* EACCES comes from the process being closed to us, or from a FUSE mount that admits only its
+ * owner; a file of the latter is no VFIO node. */
 static bool is_hidden(int dir_fd, const char *name)
 {
 	char target[16];
 
-	return readlinkat(dir_fd, name, target, sizeof target) < 0 && (errno == EACCES || errno == EPERM);
+	return readlinkat(dir_fd, name, target, sizeof target) < 0 &&
+	       (errno == EACCES || errno == EPERM);
 }
 
-/* One folder of descriptors. Returns how many entries it had; -errno when it could not be listed. */
+/* One folder of descriptors. Returns how many entries it had; -errno when it could not be listed.
+ */
 static int scan_fds(struct scan *s, const char *path, const char *pid, bool own)
 {
 	struct listing l;
@@ -278,7 +281,8 @@ static bool have_ptrace_capability(void)
 	return data[CAP_TO_INDEX(CAP_SYS_PTRACE)].effective & CAP_TO_MASK(CAP_SYS_PTRACE);
 }
 
-/* Opens proc and finds ourselves in it: "self" does not resolve in a proc in which we have no pid. */
+/* Opens proc and finds ourselves in it: "self" does not resolve in a proc in which we have no pid.
+ */
 static int open_proc(struct scan *s, const char *proc_root, int canary_fd, struct error *err)
 {
 	char self[32];
@@ -298,8 +302,8 @@ static int open_proc(struct scan *s, const char *proc_root, int canary_fd, struc
 	return r < 0 ? error_set_errno(err, r, "canary descriptor") : 0;
 }
 
-static int scan_all(struct scan *s, const struct holders_roots *roots, int canary_fd, unsigned n_vfs,
-		    struct error *err)
+static int scan_all(struct scan *s, const struct holders_roots *roots, int canary_fd,
+		    unsigned n_vfs, struct error *err)
 {
 	int r;
 
@@ -315,15 +319,17 @@ static int scan_all(struct scan *s, const struct holders_roots *roots, int canar
 	if (r < 0)
 		return r;
 	if (!have_ptrace_capability())
-		return error_set(err, EPERM, "no CAP_SYS_PTRACE: descriptors of other processes are hidden");
+		return error_set(err, EPERM,
+				 "no CAP_SYS_PTRACE: descriptors of other processes are hidden");
 	if (!s->canary_seen)
-		return error_set(err, ENODATA, "%s does not show a descriptor that is known to be open",
+		return error_set(err, ENODATA,
+				 "%s does not show a descriptor that is known to be open",
 				 roots->proc_root);
 	return 0;
 }
 
-int holders_scan(const struct holders_roots *roots, int canary_fd, struct holders_vf *vfs, unsigned n_vfs,
-		 bool *ret_partial, struct error *err)
+int holders_scan(const struct holders_roots *roots, int canary_fd, struct holders_vf *vfs,
+		 unsigned n_vfs, bool *ret_partial, struct error *err)
 {
 	_free_ struct node *nodes = NULL;
 	_free_ bool *undecided = NULL;

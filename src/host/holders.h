@@ -24,13 +24,13 @@ struct holders_roots {
 };
 
 struct holders_vf {
-	struct pci_addr vf;	/* in */
-	enum card_open open;	/* out */
-	char holder[64];	/* out: "pid 123 (qemu-system-x86)", one process; "" unless open */
+	struct pci_addr vf;  /* in */
+	enum card_open open; /* out */
+	char holder[64];     /* out: "pid 123 (qemu-system-x86)", one process; "" unless open */
 };
 
 /* Fills in the vfs. 0 when the scan is conclusive; *ret_partial is true then if single processes
  * could not be looked into. -errno with the reason when it is not (open VFs that were found all the
  * same are CARD_OPEN_YES, the others unknown). */
-int holders_scan(const struct holders_roots *roots, int canary_fd, struct holders_vf *vfs, unsigned n_vfs,
-		 bool *ret_partial, struct error *err) _must_check_;
+int holders_scan(const struct holders_roots *roots, int canary_fd, struct holders_vf *vfs,
+		 unsigned n_vfs, bool *ret_partial, struct error *err) _must_check_;

@@ -2,8 +2,8 @@
 /*
  * Names in a folder, read into a buffer of the caller's.
  *
- * For folders that are listed by the hundred (/proc/<pid>/fd, vfio-dev of each VF): opendir(3) costs
- * an allocation of 32 KiB and two more system calls for each.
+ * For folders that are listed by the hundred (/proc/<pid>/fd, vfio-dev of each VF): opendir(3)
+ * costs an allocation of 32 KiB and two more system calls for each.
  */
 #pragma once
 
@@ -22,6 +22,6 @@ static inline void listing_init(struct listing *l, int fd)
 	l->len = l->pos = 0;
 }
 
-/* The next name that does not start with a dot, valid until the next call; NULL at the end (*ret_error
- * is 0 then) or on an error (-errno). */
+/* The next name that does not start with a dot, valid until the next call; NULL at the end
+ * (*ret_error is 0 then) or on an error (-errno). */
 const char *listing_next(struct listing *l, int *ret_error);

@@ -34,7 +34,8 @@ static void read_state(int fd, struct card_vf_state *vf)
 		vf->placement_id = vf_read_placement(fd);
 }
 
-/* Clears the type we wrote. The driver answers EPERM where there is none: what reads back counts. */
+/* Clears the type we wrote. The driver answers EPERM where there is none: what reads back counts.
+ */
 static void undo(int fd, struct card_reply *reply)
 {
 	struct card_vf_state *vf = &reply->vfs[0];
@@ -45,14 +46,16 @@ static void undo(int fd, struct card_reply *reply)
 }
 
 /* The type write failed with `code`. */
-static void write_failed(int fd, const struct card_request *request, int code, struct card_reply *reply)
+static void write_failed(int fd, const struct card_request *request, int code,
+			 struct card_reply *reply)
 {
 	struct card_vf_state *vf = &reply->vfs[0];
 
 	read_state(fd, vf);
 	/* EPERM says that a type stood there already. So one that stands there now is another
 	 * writer's, even where it is the same. */
-	if (vf->error == 0 && vf->type_id != 0 && (code == -EPERM || vf->type_id != request->type_id)) {
+	if (vf->error == 0 && vf->type_id != 0 &&
+	    (code == -EPERM || vf->type_id != request->type_id)) {
 		refuse(reply, CARD_STEP_BEFORE, -EEXIST, "type written by somebody else meanwhile");
 		return;
 	}
@@ -116,8 +119,8 @@ static void steer(int fd, const struct card_request *request, struct card_reply 
 }
 
 /* Opens the VF and reads its state into vfs[0]; false when that failed. */
-static bool begin(const char *sysfs_root, const struct card_request *request, struct card_reply *reply,
-		  int *ret_fd)
+static bool begin(const char *sysfs_root, const struct card_request *request,
+		  struct card_reply *reply, int *ret_fd)
 {
 	struct card_vf_state *vf = &reply->vfs[0];
 
@@ -132,7 +135,8 @@ static bool begin(const char *sysfs_root, const struct card_request *request, st
 	return vf->error == 0;
 }
 
-void vf_configure(const char *sysfs_root, const struct card_request *request, struct card_reply *reply)
+void vf_configure(const char *sysfs_root, const struct card_request *request,
+		  struct card_reply *reply)
 {
 	_close_ int fd = -1;
 
@@ -158,7 +162,8 @@ static bool is_ours(const struct card_request *request, struct card_reply *reply
 	if (vf->type_id == 0)
 		return false;
 	if (request->type_id != 0 && vf->type_id != request->type_id) {
-		refuse(reply, CARD_STEP_CHANGED, -ESTALE, "another type than expected stands there");
+		refuse(reply, CARD_STEP_CHANGED, -ESTALE,
+		       "another type than expected stands there");
 		return false;
 	}
 	return true;

@@ -11,9 +11,9 @@
 #include "base/str.h"
 #include "model/placement.h"
 
-#define ATTR_MAX 64	   /* a number and a newline; longer text is no number */
-#define PARAMS_MAX 1100	   /* the driver takes 1024 bytes */
-#define LIST_MAX (16 << 10) /* sysfs gives at most one page of 4 KiB, larger page sizes more */
+#define ATTR_MAX   64	      /* a number and a newline; longer text is no number */
+#define PARAMS_MAX 1100	      /* the driver takes 1024 bytes */
+#define LIST_MAX   (16 << 10) /* sysfs gives at most one page of 4 KiB, larger page sizes more */
 
 int vf_open(const char *sysfs_root, struct pci_addr vf, int *ret_fd)
 {
@@ -119,7 +119,8 @@ bool vf_params_pin(const char *text, size_t len, uint16_t id)
 		while (text < part_end && *text == ' ')
 			text++;
 		if ((size_t)(part_end - text) > key_len && memcmp(text, key, key_len) == 0 &&
-		    str_to_u32_n(text + key_len, (size_t)(part_end - text) - key_len, &value) == 0 &&
+		    str_to_u32_n(text + key_len, (size_t)(part_end - text) - key_len, &value) ==
+			    0 &&
 		    value == id)
 			return true;
 		text = part_end + 1;
@@ -175,7 +176,8 @@ static int reader_open(struct vf_reader *r, const char *sysfs_root, struct pci_a
 	if (fd < 0)
 		return -errno;
 	r->type_fd = fd;
-	r->placement_fd = openat(vf_fd, "placement_id", O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	r->placement_fd = openat(vf_fd, "placement_id",
+				 O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	r->has_placement_file = r->placement_fd >= 0 || errno != ENOENT;
 	return 0;
 }
@@ -193,8 +195,8 @@ static int reader_type(const struct vf_reader *r, uint32_t *ret)
 	return vf_parse_type(text, (size_t)n, ret);
 }
 
-int vf_reader_read(struct vf_reader *r, const char *sysfs_root, struct pci_addr vf, uint32_t *ret_type,
-		   uint16_t *ret_placement)
+int vf_reader_read(struct vf_reader *r, const char *sysfs_root, struct pci_addr vf,
+		   uint32_t *ret_type, uint16_t *ret_placement)
 {
 	uint16_t placement = PLACEMENT_NONE;
 	char text[ATTR_MAX];

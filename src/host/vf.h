@@ -32,11 +32,11 @@ int vf_write_placement(int vf_fd, uint16_t id) _must_check_;
 int vf_pin_placement(int vf_fd, uint16_t id) _must_check_;
 
 /* creatable_vgpu_types; see profile_list_parse(). */
-int vf_read_list(int vf_fd, struct profile_list *ret, unsigned *ret_bad_lines, struct error *err)
-	_must_check_;
+int vf_read_list(int vf_fd, struct profile_list *ret, unsigned *ret_bad_lines,
+		 struct error *err) _must_check_;
 
-/* What the attributes' texts say. A placement that is empty, "Not Applicable", 65535 or no number is
- * PLACEMENT_NONE. */
+/* What the attributes' texts say. A placement that is empty, "Not Applicable", 65535 or no number
+ * is PLACEMENT_NONE. */
 int vf_parse_type(const char *text, size_t len, uint32_t *ret) _must_check_;
 uint16_t vf_parse_placement(const char *text, size_t len);
 /* Whether a vgpu_params text holds "vgpu-placement-id=<id>" as one of its comma-separated parts. */
@@ -56,5 +56,5 @@ struct vf_reader {
 
 void vf_reader_done(struct vf_reader *r);
 /* The type and, if there is one, its placement. -errno of reading the type. */
-int vf_reader_read(struct vf_reader *r, const char *sysfs_root, struct pci_addr vf, uint32_t *ret_type,
-		   uint16_t *ret_placement) _must_check_;
+int vf_reader_read(struct vf_reader *r, const char *sysfs_root, struct pci_addr vf,
+		   uint32_t *ret_type, uint16_t *ret_placement) _must_check_;

@@ -68,7 +68,8 @@ static int check_console_log(const struct node *n, const char *path, struct erro
 {
 	struct error why = ERROR_INIT;
 
-	if (console_path_check((const char *const *)n->config->console_dirs, n->config->n_console_dirs, path, &why) == 0)
+	if (console_path_check((const char *const *)n->config->console_dirs,
+			       n->config->n_console_dirs, path, &why) == 0)
 		return 0;
 	return bad(err, "console_log", error_text(&why));
 }
@@ -78,10 +79,13 @@ static int take_channel(const json_t *v, struct allocation_request *q, struct er
 	struct error why = ERROR_INIT;
 	int r = take_text("channel", v, q->channel, sizeof q->channel, err);
 
-	return r < 0 || agent_channel_check(q->channel, &why) == 0 ? r : bad(err, "channel", error_text(&why));
+	return r < 0 || agent_channel_check(q->channel, &why) == 0
+		       ? r
+		       : bad(err, "channel", error_text(&why));
 }
 
-static int take_console_log(const struct node *n, const json_t *v, struct allocation_request *q, struct error *err)
+static int take_console_log(const struct node *n, const json_t *v, struct allocation_request *q,
+			    struct error *err)
 {
 	int r = take_text("console_log", v, q->console_log, sizeof q->console_log, err);
 
@@ -160,8 +164,7 @@ static int parse_claim(const struct node *n, struct http_request *req, struct al
 	r = http_request_json(req, &body, err);
 	if (r < 0)
 		return r;
-	json_object_foreach(body, field, v)
-	{
+	json_object_foreach(body, field, v) {
 		r = take_field(n, field, v, q, err);
 		if (r < 0)
 			break;

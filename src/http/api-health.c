@@ -10,7 +10,8 @@
 #include "daemon/sentinel.h"
 #include "model/outcome.h"
 
-/* --- Quarantine by a person ------------------------------------------------------------------------ */
+/* --- Quarantine by a person
+ * ------------------------------------------------------------------------ */
 
 struct quarantine_job {
 	struct node *node;
@@ -41,7 +42,8 @@ static json_t *json_vf(const struct node *n, struct pci_addr address)
 
 	if (v)
 		return api_json_vf(n, c, v);
-	return json_pack("{s:o,s:s,s:b}", "address", api_json_address(address), "state", "absent", "quarantined",
+	return json_pack("{s:o,s:s,s:b}", "address", api_json_address(address), "state", "absent",
+			 "quarantined",
 			 health_is_quarantined(health_store_get(n->health), address));
 }
 
@@ -52,13 +54,18 @@ static void record_changed(int result, const struct error *err, void *userdata)
 
 	pci_addr_format(job->vf, text);
 	if (result < 0) {
-		http_reply_problem(job->req, result == -E_HEALTH_STORE_UNAVAILABLE ? result : -E_HEALTH_STORE_UNAVAILABLE,
+		http_reply_problem(job->req,
+				   result == -E_HEALTH_STORE_UNAVAILABLE
+					   ? result
+					   : -E_HEALTH_STORE_UNAVAILABLE,
 				   error_text(err), NULL);
 	} else if (!job->quarantine && job->change == HEALTH_UNCHANGED) {
-		http_reply_problem(job->req, -E_NOT_FOUND, "nothing is recorded against that VF", NULL);
+		http_reply_problem(job->req, -E_NOT_FOUND, "nothing is recorded against that VF",
+				   NULL);
 	} else {
 		if (job->change != HEALTH_UNCHANGED)
-			log_notice("vf: %s by hand vf=%s", job->quarantine ? "quarantined" : "record cleared", text);
+			log_notice("vf: %s by hand vf=%s",
+				   job->quarantine ? "quarantined" : "record cleared", text);
 		sentinel_health_changed(job->node);
 		http_reply_json(job->req, 200, json_vf(job->node, job->vf));
 	}
@@ -84,7 +91,8 @@ static void set_quarantine(struct http_request *req, struct node *n, bool quaran
 	}
 	*job = (struct quarantine_job){ n, req, vf, quarantine, HEALTH_UNCHANGED };
 	if (health_store_change(n->health, change_record, record_changed, job) < 0) {
-		http_reply_problem(req, -E_HEALTH_STORE_UNAVAILABLE, health_store_reason(n->health), NULL);
+		http_reply_problem(req, -E_HEALTH_STORE_UNAVAILABLE, health_store_reason(n->health),
+				   NULL);
 		free(job);
 	}
 }
@@ -99,7 +107,8 @@ void api_delete_quarantine(struct http_request *req, void *userdata)
 	set_quarantine(req, ((struct api *)userdata)->node, false);
 }
 
-/* --- Recovery of a card ------------------------------------------------------------------------------- */
+/* --- Recovery of a card
+ * ------------------------------------------------------------------------------- */
 
 struct recover_job {
 	struct http_request *req;
@@ -124,7 +133,8 @@ void api_post_recover(struct http_request *req, void *userdata)
 	struct pci_addr address;
 	struct card *c;
 
-	if (api_refuse_query(req) < 0 || api_refuse_others(req, "recover a card") || api_param_address(req, &address) < 0)
+	if (api_refuse_query(req) < 0 || api_refuse_others(req, "recover a card") ||
+	    api_param_address(req, &address) < 0)
 		return;
 	c = node_find_card(n, address);
 	if (!c || (!c->present && !c->recovery)) {

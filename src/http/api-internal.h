@@ -67,7 +67,8 @@ void api_post_driver_resume(struct http_request *req, void *userdata);
 
 /* 0, or the request was answered with a problem: it has query keys and wants none. */
 int api_refuse_query(struct http_request *req);
-/* True when the caller is not root; the request was answered then. `what` completes "only root may". */
+/* True when the caller is not root; the request was answered then. `what` completes "only root
+ * may". */
 bool api_refuse_others(struct http_request *req, const char *what);
 /* Address in "{bdf}": 0, or answered. */
 int api_param_address(struct http_request *req, struct pci_addr *ret);

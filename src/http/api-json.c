@@ -127,17 +127,20 @@ static json_t *vf_reason(const struct node *n, const struct vf *v)
 	return api_json_text(text);
 }
 
-/* What stands against a VF: the failures of distinct assignments, and since when it is quarantined. */
+/* What stands against a VF: the failures of distinct assignments, and since when it is quarantined.
+ */
 static void set_health(const struct node *n, json_t *o, struct pci_addr vf)
 {
 	const struct health_record *r = health_find(health_store_get(n->health), vf);
 	json_t *failures = json_array();
 
 	for (unsigned i = 0; r && failures && i < r->n_failures; i++)
-		json_array_append_new(failures, json_pack("{s:o,s:o,s:o}", "claim",
-							  api_json_text(r->failures[i].instance_id), "assigned_at",
-							  api_json_text(r->failures[i].assigned_at), "reported_at",
-							  api_json_text(r->failures[i].reported_at)));
+		json_array_append_new(
+			failures,
+			json_pack("{s:o,s:o,s:o}", "claim",
+				  api_json_text(r->failures[i].instance_id), "assigned_at",
+				  api_json_text(r->failures[i].assigned_at), "reported_at",
+				  api_json_text(r->failures[i].reported_at)));
 	json_object_set_new(o, "failures", failures);
 	json_object_set_new(o, "quarantined_at", api_json_text(r ? r->quarantined_at : ""));
 }

@@ -48,7 +48,8 @@ void api_get_readyz(struct http_request *req, void *userdata)
 	if (api_refuse_query(req) < 0)
 		return;
 	if (health_store_get_state(n->health) == STORE_STATE_UNREADABLE)
-		http_reply_problem(req, -E_HEALTH_STORE_UNAVAILABLE, health_store_reason(n->health), NULL);
+		http_reply_problem(req, -E_HEALTH_STORE_UNAVAILABLE, health_store_reason(n->health),
+				   NULL);
 	else if (!*reason)
 		http_reply_json(req, 200, json_pack("{s:s}", "status", "ready"));
 	else
@@ -110,7 +111,8 @@ void api_post_driver_release(struct http_request *req, void *userdata)
 {
 	struct node *n = ((struct api *)userdata)->node;
 
-	if (api_refuse_query(req) < 0 || api_refuse_others(req, "stop and start the driver's helper"))
+	if (api_refuse_query(req) < 0 ||
+	    api_refuse_others(req, "stop and start the driver's helper"))
 		return;
 	nvml_client_release(n->nvml);
 	snapshot_driver_changed(n);
@@ -123,7 +125,8 @@ void api_post_driver_resume(struct http_request *req, void *userdata)
 {
 	struct node *n = ((struct api *)userdata)->node;
 
-	if (api_refuse_query(req) < 0 || api_refuse_others(req, "stop and start the driver's helper"))
+	if (api_refuse_query(req) < 0 ||
+	    api_refuse_others(req, "stop and start the driver's helper"))
 		return;
 	nvml_client_resume(n->nvml);
 	snapshot_driver_changed(n);

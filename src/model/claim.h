@@ -9,12 +9,12 @@
 #include "model/pci.h"
 #include "model/profile.h"
 
-#define CLAIM_NAME_MAX 129 /* 128 characters and NUL */
-#define CLAIM_OWNER_MAX 257
-#define CLAIM_PATH_MAX 1025
+#define CLAIM_NAME_MAX	  129 /* 128 characters and NUL */
+#define CLAIM_OWNER_MAX	  257
+#define CLAIM_PATH_MAX	  1025
 #define CLAIM_CHANNEL_MAX 257
 #define CLAIM_BOOT_ID_MAX 64
-#define CLAIM_TIME_MAX 40
+#define CLAIM_TIME_MAX	  40
 
 enum claim_state {
 	CLAIM_STATE_INTENT, /* decided, not yet bound; never shown */
@@ -38,19 +38,21 @@ struct claim {
 	uint32_t type_id;
 	struct pci_addr vf;
 	struct pci_addr card;
-	int placement_id;   /* -1 while unknown */
-	int placement_size; /* units; 0 while unknown */
+	int placement_id;		  /* -1 while unknown */
+	int placement_size;		  /* units; 0 while unknown */
 	char assigned_at[CLAIM_TIME_MAX]; /* RFC 3339, UTC, nanoseconds; empty for an intent */
-	char boot_id[CLAIM_BOOT_ID_MAX];  /* of the boot it was made in; empty: unknown, counts as valid */
+	char boot_id[CLAIM_BOOT_ID_MAX];  /* of the boot it was made in; empty: unknown, counts as
+					     valid */
 	uint32_t uid;
-	uint32_t pid;	     /* holder given by the client; 0: none */
-	uint64_t pid_start;  /* start time of that process in clock ticks (field 22 of /proc/PID/stat) */
+	uint32_t pid;		     /* holder given by the client; 0: none */
+	uint64_t pid_start;	     /* start time of that process in clock ticks (field 22 of
+					/proc/PID/stat) */
 	char owner[CLAIM_OWNER_MAX]; /* free text; empty: none */
 	char console_log[CLAIM_PATH_MAX];
 	char channel[CLAIM_CHANNEL_MAX];
 };
 
-const char *claim_state_name(enum claim_state s);     /* "bound", "releasing", "external", "intent" */
+const char *claim_state_name(enum claim_state s); /* "bound", "releasing", "external", "intent" */
 const char *claim_problem_name(enum claim_problem p); /* "vf_missing" ...; NULL for NONE */
 int claim_state_from_name(const char *name, enum claim_state *ret) _must_check_; /* -EINVAL */
 
@@ -63,5 +65,5 @@ void claim_name_external(struct pci_addr vf, char ret[static CLAIM_NAME_MAX]);
 /* What is wrong with a claim's VF, from what was read last. type 0: nothing configured, which is no
  * problem of an intent or of a release under way. A missing VF goes before a stuck card, and that
  * before the type, which is old news then. */
-enum claim_problem claim_problem_judge(const struct claim *c, bool vf_present, uint32_t current_type,
-				       bool card_stuck);
+enum claim_problem claim_problem_judge(const struct claim *c, bool vf_present,
+				       uint32_t current_type, bool card_stuck);

@@ -21,7 +21,8 @@ enum berth_code {
 	E_RELEASING,
 	E_CORDONED,
 	E_UNKNOWN_PROFILE,
-	E_PROFILE_NOT_KNOWN_YET, /* some card's catalogue is incomplete: 409 insufficient_resources */
+	E_PROFILE_NOT_KNOWN_YET, /* some card's catalogue is incomplete: 409 insufficient_resources
+				  */
 	E_NOT_SUPPORTED,
 	E_ARCHIVE_FAILED,
 	E_HEALTH_STORE_UNAVAILABLE,
@@ -29,15 +30,15 @@ enum berth_code {
 	E_SYSFS_READ_ONLY,
 	E_DRIVER_REFUSED,
 	E_DRIVER_STUCK,
-	E_NOT_READY,	 /* berthd has not finished starting */
-	E_CLIENT_GONE,	 /* the client hung up; never sent anywhere */
+	E_NOT_READY,   /* berthd has not finished starting */
+	E_CLIENT_GONE, /* the client hung up; never sent anywhere */
 	E_INTERNAL,
-	E_UNREACHABLE,	 /* command line only: no daemon at the socket */
+	E_UNREACHABLE, /* command line only: no daemon at the socket */
 };
 
 struct outcome {
 	enum berth_code code;
-	const char *name;  /* `code` of the problem answer, label of berth_claims_total{result} */
+	const char *name; /* `code` of the problem answer, label of berth_claims_total{result} */
 	int http_status;
 	const char *title; /* RFC 9457 title */
 	int exit_status;   /* of `berth` */

@@ -2,9 +2,9 @@
 /*
  * PCI addresses: parsed from any spelling, compared as numbers, printed as sysfs does.
  *
- * NVML prints "00000000:41:00.0", sysfs "0000:41:00.0", people leave the domain out or use capitals;
- * strings are never compared. Domains are up to 32 bits wide (VMD and the like use more than four
- * digits).
+ * NVML prints "00000000:41:00.0", sysfs "0000:41:00.0", people leave the domain out or use
+ * capitals; strings are never compared. Domains are up to 32 bits wide (VMD and the like use more
+ * than four digits).
  */
 #pragma once
 
@@ -19,8 +19,8 @@ struct pci_addr {
 	uint8_t function; /* 0 to 7 */
 };
 
-/* "[DOMAIN:]BUS:DEVICE.FUNCTION" in hexadecimal of either case and of any width that fits; a missing
- * domain is 0. -EINVAL on anything else; the output is untouched then. */
+/* "[DOMAIN:]BUS:DEVICE.FUNCTION" in hexadecimal of either case and of any width that fits; a
+ * missing domain is 0. -EINVAL on anything else; the output is untouched then. */
 int pci_addr_parse(const char *s, struct pci_addr *ret) _must_check_;
 
 /* "0000:41:00.4": lower case, domain of at least four digits. Returns buf. */

@@ -9,13 +9,13 @@
 
 #include "base/error.h"
 
-#define PROFILE_NAME_MAX 64   /* NVML_VGPU_NAME_BUFFER_SIZE; with NUL */
+#define PROFILE_NAME_MAX  64  /* NVML_VGPU_NAME_BUFFER_SIZE; with NUL */
 #define PROFILE_TYPES_MAX 128 /* types per GPU, drivers >= 580 */
 
 struct profile {
-	uint32_t type_id;	       /* never 0 */
-	char name[PROFILE_NAME_MAX];   /* empty while unknown */
-	uint32_t framebuffer_mb;       /* MiB; from NVML, else from the name; 0 while unknown */
+	uint32_t type_id;	     /* never 0 */
+	char name[PROFILE_NAME_MAX]; /* empty while unknown */
+	uint32_t framebuffer_mb;     /* MiB; from NVML, else from the name; 0 while unknown */
 };
 
 struct profile_list {
@@ -40,8 +40,8 @@ const char *profile_name_short(const char *name);
  * passed over and counted in *ret_bad_lines (the first one is quoted in err, if err is not NULL);
  * the others still count. Duplicate ids keep the first. Returns 0; -E2BIG when there are more than
  * PROFILE_TYPES_MAX types (the list then holds the first ones). */
-int profile_list_parse(const char *text, size_t len, struct profile_list *ret, unsigned *ret_bad_lines,
-		       struct error *err) _must_check_;
+int profile_list_parse(const char *text, size_t len, struct profile_list *ret,
+		       unsigned *ret_bad_lines, struct error *err) _must_check_;
 
 const struct profile *profile_list_find_id(const struct profile_list *l, uint32_t type_id);
 const struct profile *profile_list_find_name(const struct profile_list *l, const char *name);

@@ -437,8 +437,8 @@ struct nvml_client *nvml_client_free(struct nvml_client *c)
 	return NULL;
 }
 
-static int start_query(struct nvml_client *c, const struct pci_addr *cards, unsigned n, bool set_mixed,
-		       nvml_done_fn done, void *userdata)
+static int start_query(struct nvml_client *c, const struct pci_addr *cards, unsigned n,
+		       bool set_mixed, nvml_done_fn done, void *userdata)
 {
 	uint64_t now = clock_now_usec();
 	struct nvml_card *space;
@@ -488,7 +488,8 @@ int nvml_client_query(struct nvml_client *c, const struct pci_addr *cards, unsig
 	return start_query(c, cards, n, false, done, userdata);
 }
 
-int nvml_client_set_mixed(struct nvml_client *c, struct pci_addr card, nvml_done_fn done, void *userdata)
+int nvml_client_set_mixed(struct nvml_client *c, struct pci_addr card, nvml_done_fn done,
+			  void *userdata)
 {
 	return start_query(c, &card, 1, true, done, userdata);
 }

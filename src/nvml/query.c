@@ -161,7 +161,8 @@ static bool read_mode(struct nvml_session *s, struct nvml_device *d, struct nvml
 	return true;
 }
 
-/* A card that is in the mode already is left alone: setting it may be refused while it is in use. */
+/* A card that is in the mode already is left alone: setting it may be refused while it is in use.
+ */
 static bool set_mixed_mode(struct nvml_session *s, struct nvml_device *d, struct nvml_card *card)
 {
 	struct nvml_abi_mode mode = { .version = NVML_ABI_MODE_VERSION };
@@ -169,8 +170,10 @@ static bool set_mixed_mode(struct nvml_session *s, struct nvml_device *d, struct
 
 	if (code == NVML_CODE_SUCCESS && mode.mode == NVML_ABI_MODE_ENABLED)
 		return true;
-	mode = (struct nvml_abi_mode){ .version = NVML_ABI_MODE_VERSION, .mode = NVML_ABI_MODE_ENABLED };
-	code = s->api.device_set_mode ? s->api.device_set_mode(d, &mode) : NVML_CODE_FUNCTION_NOT_FOUND;
+	mode = (struct nvml_abi_mode){ .version = NVML_ABI_MODE_VERSION,
+				       .mode = NVML_ABI_MODE_ENABLED };
+	code = s->api.device_set_mode ? s->api.device_set_mode(d, &mode)
+				      : NVML_CODE_FUNCTION_NOT_FOUND;
 	if (code == NVML_CODE_SUCCESS)
 		return true;
 	card_fail(s, card, NVML_REASON_ERROR, code, "nvmlDeviceSetVgpuHeterogeneousMode");
@@ -260,7 +263,8 @@ static enum nvml_progress query_once(struct nvml_session *s, struct nvml_card *c
 	enum nvml_progress r;
 	struct nvml_device *d = NULL;
 
-	if (!read_device(s, card, &d) || (s->set_mixed && !set_mixed_mode(s, d, card)) || !read_mode(s, d, card) || !nvml_read_types(s, d, card))
+	if (!read_device(s, card, &d) || (s->set_mixed && !set_mixed_mode(s, d, card)) ||
+	    !read_mode(s, d, card) || !nvml_read_types(s, d, card))
 		return NVML_PROGRESS_DONE;
 	if (card->mode == NVML_MODE_MIXED) {
 		r = nvml_read_creatable(s, d, card);

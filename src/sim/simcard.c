@@ -41,7 +41,8 @@ static int parse_address(const char *s, uint32_t ret[4])
 	int end = 0;
 
 	/* The widths leave no room for a number that does not fit. NOLINTBEGIN(cert-err34-c) */
-	if (sscanf(s, "%8x:%2x:%2x.%1x%n", &v[0], &v[1], &v[2], &v[3], &end) != 4 || s[end] != '\0') {
+	if (sscanf(s, "%8x:%2x:%2x.%1x%n", &v[0], &v[1], &v[2], &v[3], &end) != 4 ||
+	    s[end] != '\0') {
 		v[0] = 0;
 		end = 0;
 		if (sscanf(s, "%2x:%2x.%1x%n", &v[1], &v[2], &v[3], &end) != 3 || s[end] != '\0')
@@ -121,7 +122,8 @@ static int setup_address(struct sim_card *card, const struct sim_config *config,
 	return 0;
 }
 
-static int setup_numa_node(struct sim_card *card, const struct sim_config *config, struct error *err)
+static int setup_numa_node(struct sim_card *card, const struct sim_config *config,
+			   struct error *err)
 {
 	char text[16];
 	uint32_t node;

@@ -43,7 +43,7 @@ enum sim_fault {
 	SIM_FAULT_WRITE_LATENCY_MS,
 	SIM_FAULT_READ_ERRNO, /* positive errno */
 	SIM_FAULT_WRITE_ERRNO,
-	SIM_FAULT_RELEASE_ERRNO, /* writes of 0 to current_vgpu_type only */
+	SIM_FAULT_RELEASE_ERRNO,   /* writes of 0 to current_vgpu_type only */
 	SIM_FAULT_PLACEMENT_ERRNO, /* writes to placement_id only */
 	SIM_FAULT_READ_HANG,
 	SIM_FAULT_WRITE_HANG,

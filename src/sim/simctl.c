@@ -104,8 +104,9 @@ static void run_request(struct client *client, const char *line)
 		json_decref(request);
 		return;
 	}
-	json_array_foreach(argv, i, item) if (json_is_string(item))
-		args[n++] = json_string_value(item);
+	json_array_foreach(argv, i, item)
+		if (json_is_string(item))
+			args[n++] = json_string_value(item);
 	/* May answer at once, which frees the client. */
 	simcommand_run(client->owner->command, (int)n, args, cwd, answer_client, client);
 	json_decref(request);

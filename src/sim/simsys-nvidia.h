@@ -10,7 +10,7 @@
 
 void simsys_nvidia_list(struct sim_vf *vf, struct sim_listing *l);
 mode_t simsys_nvidia_mode(uint32_t attr);
-bool simsys_nvidia_is_type(uint32_t attr); /* current_vgpu_type */
+bool simsys_nvidia_is_type(uint32_t attr);	/* current_vgpu_type */
 bool simsys_nvidia_is_placement(uint32_t attr); /* placement_id */
 ssize_t simsys_nvidia_read(struct sim_vf *vf, uint32_t attr,
 			   char ret[SIM_ATTRIBUTE_SIZE]) _must_check_;

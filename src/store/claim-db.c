@@ -18,7 +18,7 @@
 #include "store/claim-rows.h"
 
 #define BUSY_TIMEOUT_MS 200
-#define HEADER_BYTES 100
+#define HEADER_BYTES	100
 
 struct claim_db {
 	char *dir;
@@ -40,23 +40,28 @@ static int db_error(struct claim_db *db, struct error *err, const char *what)
 {
 	int rc = sqlite3_extended_errcode(db->sql) & 0xff;
 	int os_error = sqlite3_system_errno(db->sql);
-	bool tell = os_error != 0 && (rc == SQLITE_IOERR || rc == SQLITE_FULL || rc == SQLITE_CANTOPEN);
+	bool tell = os_error != 0 &&
+		    (rc == SQLITE_IOERR || rc == SQLITE_FULL || rc == SQLITE_CANTOPEN);
 
 	if (rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB)
 		db->broken = true;
 	if (rc == SQLITE_BUSY)
-		return error_set(err, E_STORE_UNAVAILABLE, "claims.db: %s: another process has it open", what);
-	return error_set(err, E_STORE_UNAVAILABLE, "claims.db: %s: %s%s%s", what, sqlite3_errmsg(db->sql),
-			 tell ? ": " : "", tell ? strerrordesc_np(os_error) ?: "unknown error" : "");
+		return error_set(err, E_STORE_UNAVAILABLE,
+				 "claims.db: %s: another process has it open", what);
+	return error_set(err, E_STORE_UNAVAILABLE, "claims.db: %s: %s%s%s", what,
+			 sqlite3_errmsg(db->sql), tell ? ": " : "",
+			 tell ? strerrordesc_np(os_error) ?: "unknown error" : "");
 }
 
 static int db_exec(struct claim_db *db, const char *sql, const char *what, struct error *err)
 {
-	return sqlite3_exec(db->sql, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : db_error(db, err, what);
+	return sqlite3_exec(db->sql, sql, NULL, NULL, NULL) == SQLITE_OK ? 0
+									 : db_error(db, err, what);
 }
 
 /* First column of the first row, as text. */
-static int db_query_text(struct claim_db *db, const char *sql, char *ret, size_t size, struct error *err)
+static int db_query_text(struct claim_db *db, const char *sql, char *ret, size_t size,
+			 struct error *err)
 {
 	sqlite3_stmt *st = NULL;
 	const char *text;
@@ -99,14 +104,19 @@ static int check_identity(uint32_t application, uint32_t version, struct error *
 {
 	if (application != CLAIM_ROWS_APPLICATION)
 		return error_set(err, E_STORE_UNAVAILABLE,
-				 "claims.db is a database of another application (id 0x%08" PRIx32 ")", application);
+				 "claims.db is a database of another application (id 0x%08" PRIx32
+				 ")",
+				 application);
 	if (version > CLAIM_ROWS_VERSION)
 		return error_set(err, E_STORE_UNAVAILABLE,
-				 "claims.db has schema version %" PRIu32 ", this berthd knows up to %d: made by a newer one",
+				 "claims.db has schema version %" PRIu32
+				 ", this berthd knows up to %d: made by a newer one",
 				 version, CLAIM_ROWS_VERSION);
 	if (version < CLAIM_ROWS_VERSION)
-		return error_set(err, E_STORE_UNAVAILABLE, "claims.db has schema version %" PRIu32
-				 ", which no berthd has made", version);
+		return error_set(err, E_STORE_UNAVAILABLE,
+				 "claims.db has schema version %" PRIu32
+				 ", which no berthd has made",
+				 version);
 	return 0;
 }
 
@@ -163,13 +173,15 @@ static int db_examine(const struct claim_db *db, enum db_found *ret, struct erro
 	/* Never so after a crash, as the file has its first page before there is a log. */
 	if (stat(db->log_path, &log_st) == 0 && log_st.st_size > 0)
 		return error_set(err, E_STORE_UNAVAILABLE,
-				 "claims.db is empty but claims.db-wal is not: it was cut; remove both to start anew");
+				 "claims.db is empty but claims.db-wal is not: it was cut; remove "
+				 "both to start anew");
 	return 0;
 }
 
 /* ---- opening ---- */
 
-static int db_on_commit(void *userdata, sqlite3 *sql _unused_, const char *schema _unused_, int pages)
+static int db_on_commit(void *userdata, sqlite3 *sql _unused_, const char *schema _unused_,
+			int pages)
 {
 	struct claim_db *db = userdata;
 
@@ -190,11 +202,12 @@ static int db_connect(struct claim_db *db, struct error *err)
 	int rc;
 
 	rc = sqlite3_open_v2(db->path, &db->sql,
-			     SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE |
-				     SQLITE_OPEN_EXRESCODE,
+			     SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
+				     SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE,
 			     NULL);
 	if (!db->sql)
-		return error_set(err, E_STORE_UNAVAILABLE, "claims.db cannot be opened: out of memory");
+		return error_set(err, E_STORE_UNAVAILABLE,
+				 "claims.db cannot be opened: out of memory");
 	if (rc != SQLITE_OK)
 		return db_error(db, err, "cannot be opened");
 	db_keep_file(db, true);
@@ -207,8 +220,9 @@ static int db_connect(struct claim_db *db, struct error *err)
 	sqlite3_busy_timeout(db->sql, BUSY_TIMEOUT_MS);
 	sqlite3_wal_hook(db->sql, db_on_commit, db);
 	claim_rows_init(&db->rows, db->sql);
-	return db_exec(db, "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cell_size_check = ON;"
-			   "PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY;",
+	return db_exec(db,
+		       "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cell_size_check = ON;"
+		       "PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY;",
 		       "cannot be set up", err);
 }
 
@@ -228,8 +242,8 @@ static int db_check(struct claim_db *db, struct error *err)
 		if (r < 0)
 			return r;
 	}
-	/* Not quick_check: only this one compares tables with their indices, and so sees damage to a
-	 * name or an address. The database is small. */
+	/* Not quick_check: only this one compares tables with their indices, and so sees damage to
+	 * a name or an address. The database is small. */
 	r = db_query_text(db, "PRAGMA integrity_check(1)", text, sizeof text, err);
 	if (r < 0)
 		return r;
@@ -242,9 +256,10 @@ static int db_check_age(const struct claim_db *db, uint64_t gen, uint64_t limit,
 {
 	if (db->commits > limit)
 		return error_set(err, E_STORE_UNAVAILABLE,
-				 "claims.db and claims.db-wal do not belong together: restored from a backup?"
-				 " If the claims of claims.db are right, remove claims.db-wal and " CLAIM_GEN_NAME
-				 " to accept it");
+				 "claims.db and claims.db-wal do not belong together: restored "
+				 "from a backup?"
+				 " If the claims of claims.db are right, remove claims.db-wal "
+				 "and " CLAIM_GEN_NAME " to accept it");
 	if (db->commits >= gen)
 		return 0;
 	return error_set(err, E_STORE_UNAVAILABLE,
@@ -268,10 +283,11 @@ static int db_load(struct claim_db *db, enum db_found found, uint64_t gen, uint6
 	db->commits = gen;
 	if (gen > 0)
 		snprintf(ret->note, sizeof ret->note,
-			 "claims.db %s although " CLAIM_GEN_NAME " counts %" PRIu64 " commits: starting without claims",
-			 found == DB_FOUND_MISSING ? "is missing" :
-			 found == DB_FOUND_EMPTY   ? "is empty" :
-						     "has no tables",
+			 "claims.db %s although " CLAIM_GEN_NAME " counts %" PRIu64
+			 " commits: starting without claims",
+			 found == DB_FOUND_MISSING ? "is missing"
+			 : found == DB_FOUND_EMPTY ? "is empty"
+						   : "has no tables",
 			 gen);
 	return 0;
 }
@@ -296,7 +312,8 @@ static int db_enter_service(struct claim_db *db, struct store_content *content, 
 	if (r < 0)
 		return r;
 	if (strcmp(mode, "wal") != 0)
-		return error_set(err, E_STORE_UNAVAILABLE, "claims.db: no write-ahead log, mode %s", mode);
+		return error_set(err, E_STORE_UNAVAILABLE, "claims.db: no write-ahead log, mode %s",
+				 mode);
 	r = db_exec(db, "PRAGMA synchronous = FULL", "cannot be set up", err);
 	if (r < 0)
 		return r;
@@ -306,7 +323,8 @@ static int db_enter_service(struct claim_db *db, struct store_content *content, 
 		r = claim_gen_write(db->dir, db->commits);
 		if (r < 0)
 			snprintf(content->note, sizeof content->note,
-				 CLAIM_GEN_NAME " cannot be written, an old claims.db would not be noticed: %s",
+				 CLAIM_GEN_NAME
+				 " cannot be written, an old claims.db would not be noticed: %s",
 				 strerrordesc_np(-r));
 	}
 	return 0;
@@ -329,7 +347,8 @@ static int db_check_place(struct claim_db *db, struct error *err)
 	if (!lost)
 		return 0;
 	db->broken = true;
-	return error_set(err, E_STORE_UNAVAILABLE, "%s was removed or replaced while it was open", lost);
+	return error_set(err, E_STORE_UNAVAILABLE, "%s was removed or replaced while it was open",
+			 lost);
 }
 
 struct claim_db *claim_db_close(struct claim_db *db)
@@ -373,8 +392,7 @@ int claim_db_open(const char *dir, struct claim_db **ret, struct store_content *
 	if ((r = claim_gen_read(dir, &gen, err)) < 0 || (r = db_examine(db, &found, err)) < 0)
 		return r;
 	limit = claim_log_limit(db->path, db->log_path);
-	if ((r = db_connect(db, err)) < 0 ||
-	    (r = db_check(db, err)) < 0 ||
+	if ((r = db_connect(db, err)) < 0 || (r = db_check(db, err)) < 0 ||
 	    (r = db_load(db, found, gen, limit, &content, err)) < 0 ||
 	    (r = db_enter_service(db, &content, err)) < 0)
 		return r;
@@ -386,8 +404,8 @@ int claim_db_open(const char *dir, struct claim_db **ret, struct store_content *
 
 /* ---- committing ---- */
 
-/* 0 as part of the transaction, 1 when refused (result and err of the group are set), else negative:
- * the whole transaction is lost. */
+/* 0 as part of the transaction, 1 when refused (result and err of the group are set), else
+ * negative: the whole transaction is lost. */
 static int db_apply_group(struct claim_db *db, struct claim_db_group *g, struct error *err)
 {
 	int r;
@@ -405,9 +423,10 @@ static int db_apply_group(struct claim_db *db, struct claim_db_group *g, struct 
 		rc = claim_rows_apply(&db->rows, &g->ops[i]);
 		if ((rc & 0xff) == SQLITE_CONSTRAINT)
 			g->result = error_set(&g->err,
-					      rc == SQLITE_CONSTRAINT_UNIQUE || rc == SQLITE_CONSTRAINT_TRIGGER ?
-						      EEXIST :
-						      EINVAL,
+					      rc == SQLITE_CONSTRAINT_UNIQUE ||
+							      rc == SQLITE_CONSTRAINT_TRIGGER
+						      ? EEXIST
+						      : EINVAL,
 					      "claims.db: %s", sqlite3_errmsg(db->sql));
 		else if (rc != SQLITE_OK)
 			return db_error(db, err, "cannot be written");
@@ -419,7 +438,8 @@ static int db_apply_group(struct claim_db *db, struct claim_db_group *g, struct 
 	return r < 0 ? r : g->result < 0;
 }
 
-static int db_apply(struct claim_db *db, struct claim_db_group *groups, unsigned n, struct error *err)
+static int db_apply(struct claim_db *db, struct claim_db_group *groups, unsigned n,
+		    struct error *err)
 {
 	bool any = false;
 	int r;
@@ -446,10 +466,12 @@ void claim_db_checkpoint(struct claim_db *db)
 	/* Not tried again before the next commit either way. */
 	db->log_pages = 0;
 	if (db_check_place(db, NULL) == 0)
-		(void)sqlite3_wal_checkpoint_v2(db->sql, "main", SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+		(void)sqlite3_wal_checkpoint_v2(db->sql, "main", SQLITE_CHECKPOINT_PASSIVE, NULL,
+						NULL);
 }
 
-int claim_db_commit(struct claim_db *db, struct claim_db_group *groups, unsigned n, struct error *err)
+int claim_db_commit(struct claim_db *db, struct claim_db_group *groups, unsigned n,
+		    struct error *err)
 {
 	bool first = !db->has_schema;
 	int r;
@@ -476,7 +498,8 @@ int claim_db_commit(struct claim_db *db, struct claim_db_group *groups, unsigned
 	/* The commit is durable without it: a counter that lags only notices less. */
 	(void)claim_gen_write(db->dir, db->commits);
 	fault_point("store.after-gen");
-	/* Once the schema stands in the file itself, a lost log looks old and not like a first start. */
+	/* Once the schema stands in the file itself, a lost log looks old and not like a first
+	 * start. */
 	if (first)
 		claim_db_checkpoint(db);
 	return 1;

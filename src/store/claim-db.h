@@ -27,11 +27,11 @@ struct claim_db_group {
 
 /* One transaction. A group whose records are refused is left out (its result says so); after any
  * other failure nothing of all groups is stored, the return value is -E_STORE_UNAVAILABLE and their
- * results are meaningless. When a failed commit reached the log and only the flush to the disk failed,
- * it is unknown whether a crash right after brings it back; the next commit overwrites it.
+ * results are meaningless. When a failed commit reached the log and only the flush to the disk
+ * failed, it is unknown whether a crash right after brings it back; the next commit overwrites it.
  * Returns 1 when there was a commit, 0 when every group was refused. */
-int claim_db_commit(struct claim_db *db, struct claim_db_group *groups, unsigned n, struct error *err)
-	_must_check_;
+int claim_db_commit(struct claim_db *db, struct claim_db_group *groups, unsigned n,
+		    struct error *err) _must_check_;
 
 /* After a failed commit: the file is damaged or no longer at its place. Nothing more is written. */
 bool claim_db_is_broken(const struct claim_db *db);

@@ -66,9 +66,11 @@ int claim_gen_read(const char *dir, uint64_t *ret, struct error *err)
 	text[n] = '\0';
 	if (n < GEN_BYTES && strlen(text) == (size_t)n && str_to_u64(text, ret) == 0)
 		return 0;
-	return error_set(err, E_STORE_UNAVAILABLE, CLAIM_GEN_NAME
-			 " does not hold a number, so it cannot be told whether claims.db is the latest; "
-			 "remove " CLAIM_GEN_NAME " to accept claims.db as it is");
+	return error_set(
+		err, E_STORE_UNAVAILABLE,
+		CLAIM_GEN_NAME
+		" does not hold a number, so it cannot be told whether claims.db is the latest; "
+		"remove " CLAIM_GEN_NAME " to accept claims.db as it is");
 unavailable:
 	if (err)
 		err->code = E_STORE_UNAVAILABLE;

@@ -19,8 +19,9 @@ static int row_bad(const struct row_reader *r, int column, const char *what)
 {
 	const unsigned char *key = sqlite3_column_text(r->st, 0);
 
-	return error_set(r->err, E_STORE_UNAVAILABLE, "claims.db: table %s, row \"%.100s\": %s %s", r->table,
-			 key ? (const char *)key : "", sqlite3_column_name(r->st, column), what);
+	return error_set(r->err, E_STORE_UNAVAILABLE, "claims.db: table %s, row \"%.100s\": %s %s",
+			 r->table, key ? (const char *)key : "", sqlite3_column_name(r->st, column),
+			 what);
 }
 
 static int row_text(const struct row_reader *r, int column, const char **ret, size_t *ret_len)
@@ -55,7 +56,8 @@ static int row_copy(const struct row_reader *r, int column, char *dst, size_t si
 	return str_copy(dst, size, text) < 0 ? row_bad(r, column, "is too long") : 0;
 }
 
-static int row_number(const struct row_reader *r, int column, int64_t min, int64_t max, int64_t *ret)
+static int row_number(const struct row_reader *r, int column, int64_t min, int64_t max,
+		      int64_t *ret)
 {
 	int64_t v;
 
@@ -130,8 +132,7 @@ static int read_claim(const struct row_reader *r, struct store_content *content)
 	if ((k = row_copy(r, 0, c.name, sizeof c.name)) < 0 ||
 	    (k = row_copy(r, 1, state, sizeof state)) < 0 ||
 	    (k = row_copy(r, 2, c.profile, sizeof c.profile)) < 0 ||
-	    (k = row_addr(r, 4, &c.vf)) < 0 ||
-	    (k = row_addr(r, 5, &c.card)) < 0 ||
+	    (k = row_addr(r, 4, &c.vf)) < 0 || (k = row_addr(r, 5, &c.card)) < 0 ||
 	    (k = row_copy(r, 8, c.assigned_at, sizeof c.assigned_at)) < 0 ||
 	    (k = row_copy(r, 9, c.boot_id, sizeof c.boot_id)) < 0 ||
 	    (k = row_copy(r, 13, c.owner, sizeof c.owner)) < 0 ||
@@ -155,8 +156,7 @@ static int read_undo(const struct row_reader *r, struct store_content *content)
 	int64_t type_id = 0;
 	int k;
 
-	if ((k = row_addr(r, 0, &u.vf)) < 0 ||
-	    (k = row_addr(r, 1, &u.card)) < 0 ||
+	if ((k = row_addr(r, 0, &u.vf)) < 0 || (k = row_addr(r, 1, &u.card)) < 0 ||
 	    (k = row_number(r, 2, 0, UINT32_MAX, &type_id)) < 0)
 		return k;
 	u.type_id = (uint32_t)type_id;
@@ -176,8 +176,7 @@ static int read_card(const struct row_reader *r, struct store_content *content)
 	size_t n = 0, m = 0;
 	int k;
 
-	if ((k = row_addr(r, 0, &card.card)) < 0 ||
-	    (k = row_number(r, 1, 0, 1, &cordoned)) < 0 ||
+	if ((k = row_addr(r, 0, &card.card)) < 0 || (k = row_number(r, 1, 0, 1, &cordoned)) < 0 ||
 	    (has_catalogue && (k = row_text(r, 2, &text, &n)) < 0) ||
 	    (has_recovery && (k = row_text(r, 3, &recovery, &m)) < 0))
 		return k;
@@ -188,7 +187,8 @@ static int read_card(const struct row_reader *r, struct store_content *content)
 	card.cordoned = cordoned;
 	card.catalogue = text ? strdup(text) : NULL;
 	card.recovery = recovery ? strdup(recovery) : NULL;
-	if ((text && !card.catalogue) || (recovery && !card.recovery) || grow(&content->cards, content->n_cards, sizeof card) < 0) {
+	if ((text && !card.catalogue) || (recovery && !card.recovery) ||
+	    grow(&content->cards, content->n_cards, sizeof card) < 0) {
 		free(card.catalogue);
 		free(card.recovery);
 		return error_set(r->err, ENOMEM, "out of memory");
@@ -216,23 +216,30 @@ static int read_twice(const struct row_reader *r, struct store_content *content 
 	return row_bad(r, 0, "stands in more than one record");
 }
 
-/* NOT INDEXED: the rows are read from the tables themselves, as a damaged index could leave some out. */
+/* NOT INDEXED: the rows are read from the tables themselves, as a damaged index could leave some
+ * out. */
 static const struct {
 	const char *table;
 	const char *query;
 	int (*read)(const struct row_reader *r, struct store_content *content);
 } tables[] = {
 	{ "claims",
-	  "SELECT name, state, profile, type_id, vf, card, placement_id, placement_size, assigned_at,"
-	  " boot_id, uid, pid, pid_start, owner, console_log, channel FROM claims NOT INDEXED ORDER BY rowid",
+	  "SELECT name, state, profile, type_id, vf, card, placement_id, placement_size, "
+	  "assigned_at,"
+	  " boot_id, uid, pid, pid_start, owner, console_log, channel FROM claims NOT INDEXED "
+	  "ORDER BY rowid",
 	  read_claim },
 	{ "undos", "SELECT vf, card, type_id FROM undos NOT INDEXED ORDER BY rowid", read_undo },
-	{ "cards", "SELECT card, cordoned, catalogue, recovery FROM cards NOT INDEXED ORDER BY rowid", read_card },
+	{ "cards",
+	  "SELECT card, cordoned, catalogue, recovery FROM cards NOT INDEXED ORDER BY rowid",
+	  read_card },
 	{ "adoptable", "SELECT vf FROM adoptable NOT INDEXED ORDER BY rowid", read_adoptable },
 	{ "claims",
-	  "SELECT name FROM claims NOT INDEXED GROUP BY name COLLATE BINARY HAVING count(*) > 1", read_twice },
+	  "SELECT name FROM claims NOT INDEXED GROUP BY name COLLATE BINARY HAVING count(*) > 1",
+	  read_twice },
 	{ "claims and undos",
-	  "SELECT vf FROM (SELECT vf FROM claims NOT INDEXED UNION ALL SELECT vf FROM undos NOT INDEXED)"
+	  "SELECT vf FROM (SELECT vf FROM claims NOT INDEXED UNION ALL SELECT vf FROM undos NOT "
+	  "INDEXED)"
 	  " GROUP BY vf HAVING count(*) > 1",
 	  read_twice },
 };
@@ -251,8 +258,8 @@ static int load_table(sqlite3 *sql, size_t i, struct store_content *content, str
 	if (sqlite3_prepare_v2(sql, tables[i].query, -1, &reader.st, NULL) != SQLITE_OK)
 		return load_error(sql, tables[i].table, err);
 	while (r == 0 && (rc = sqlite3_step(reader.st)) != SQLITE_DONE)
-		r = rc == SQLITE_ROW ? tables[i].read(&reader, content) :
-				       load_error(sql, tables[i].table, err);
+		r = rc == SQLITE_ROW ? tables[i].read(&reader, content)
+				     : load_error(sql, tables[i].table, err);
 	sqlite3_finalize(reader.st);
 	return r;
 }

@@ -9,13 +9,14 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 
-/* SQLite's file format, section 4: a header, then frames of a header and a page each, all big-endian. */
-#define LOG_HEADER_BYTES 32
+/* SQLite's file format, section 4: a header, then frames of a header and a page each, all
+ * big-endian. */
+#define LOG_HEADER_BYTES     32
 #define LOG_HEADER_PAGE_SIZE 8
-#define LOG_HEADER_SALTS 16
-#define FRAME_HEADER_BYTES 24
-#define FRAME_COMMIT 4 /* pages of the database after the commit; 0: not the last frame of one */
-#define FRAME_SALTS 8
+#define LOG_HEADER_SALTS     16
+#define FRAME_HEADER_BYTES   24
+#define FRAME_COMMIT	     4 /* pages of the database after the commit; 0: not the last frame of one */
+#define FRAME_SALTS	     8
 
 static uint32_t get_u32(const unsigned char *p)
 {
@@ -70,8 +71,8 @@ static bool file_read_commits(const char *path, uint64_t *ret)
 
 	if (file_uri(path, &uri) < 0)
 		return false;
-	if (sqlite3_open_v2(uri, &sql, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX, NULL) ==
-		    SQLITE_OK &&
+	if (sqlite3_open_v2(uri, &sql, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX,
+			    NULL) == SQLITE_OK &&
 	    sqlite3_prepare_v2(sql, "SELECT commits FROM meta", -1, &st, NULL) == SQLITE_OK &&
 	    sqlite3_step(st) == SQLITE_ROW && sqlite3_column_type(st, 0) == SQLITE_INTEGER) {
 		*ret = (uint64_t)sqlite3_column_int64(st, 0);

@@ -56,11 +56,14 @@ static const char schema[] =
 static const char *const query_text[CLAIM_ROWS_N] = {
 	[CLAIM_ROWS_PUT_CLAIM] =
 		"INSERT INTO claims (name, state, profile, type_id, vf, card, placement_id,"
-		" placement_size, assigned_at, boot_id, uid, pid, pid_start, owner, console_log, channel)"
+		" placement_size, assigned_at, boot_id, uid, pid, pid_start, owner, console_log, "
+		"channel)"
 		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
 		" ON CONFLICT (name) DO UPDATE SET state = ?2, profile = ?3, type_id = ?4, vf = ?5,"
-		" card = ?6, placement_id = ?7, placement_size = ?8, assigned_at = ?9, boot_id = ?10,"
-		" uid = ?11, pid = ?12, pid_start = ?13, owner = ?14, console_log = ?15, channel = ?16",
+		" card = ?6, placement_id = ?7, placement_size = ?8, assigned_at = ?9, boot_id = "
+		"?10,"
+		" uid = ?11, pid = ?12, pid_start = ?13, owner = ?14, console_log = ?15, channel = "
+		"?16",
 	[CLAIM_ROWS_DROP_CLAIM] = "DELETE FROM claims WHERE name = ?1",
 	[CLAIM_ROWS_PUT_UNDO] = "INSERT INTO undos (vf, card, type_id) VALUES (?1, ?2, ?3)"
 				" ON CONFLICT (vf) DO UPDATE SET card = ?2, type_id = ?3",
@@ -71,7 +74,8 @@ static const char *const query_text[CLAIM_ROWS_N] = {
 				 " ON CONFLICT (card) DO UPDATE SET catalogue = ?2",
 	[CLAIM_ROWS_RECOVERY] = "INSERT INTO cards (card, recovery) VALUES (?1, ?2)"
 				" ON CONFLICT (card) DO UPDATE SET recovery = ?2",
-	[CLAIM_ROWS_ADOPTABLE] = "INSERT INTO adoptable (vf) VALUES (?1) ON CONFLICT (vf) DO NOTHING",
+	[CLAIM_ROWS_ADOPTABLE] =
+		"INSERT INTO adoptable (vf) VALUES (?1) ON CONFLICT (vf) DO NOTHING",
 	[CLAIM_ROWS_DROP_ADOPTABLE] = "DELETE FROM adoptable WHERE vf = ?1",
 	[CLAIM_ROWS_COMMITS] = "UPDATE meta SET commits = ?1",
 };
@@ -244,7 +248,8 @@ int claim_rows_create(struct claim_rows *rows, uint64_t commits)
 	rc = sqlite3_exec(rows->sql, schema, NULL, NULL, NULL);
 	if (rc != SQLITE_OK)
 		return rc;
-	rc = sqlite3_prepare_v2(rows->sql, "INSERT INTO meta (one, commits) VALUES (1, ?1)", -1, &st, NULL);
+	rc = sqlite3_prepare_v2(rows->sql, "INSERT INTO meta (one, commits) VALUES (1, ?1)", -1,
+				&st, NULL);
 	if (rc != SQLITE_OK)
 		return rc;
 	bind_int(st, 1, (int64_t)commits);

@@ -13,9 +13,9 @@
 #include "store/claim-store.h"
 
 #define CLAIM_ROWS_APPLICATION 0x62727468 /* application_id: "brth" */
-#define CLAIM_ROWS_VERSION 1		  /* user_version; to be raised with the schema */
-#define CLAIM_ROWS_TEXT_MAX (4U << 20)	  /* bytes of a catalogue with NUL */
-#define CLAIM_ROWS_UNIT_MAX 65534	  /* of placement ids and sizes; NVML's 0xffff means none */
+#define CLAIM_ROWS_VERSION     1	  /* user_version; to be raised with the schema */
+#define CLAIM_ROWS_TEXT_MAX    (4U << 20) /* bytes of a catalogue with NUL */
+#define CLAIM_ROWS_UNIT_MAX    65534	  /* of placement ids and sizes; NVML's 0xffff means none */
 
 enum claim_rows_query {
 	CLAIM_ROWS_PUT_CLAIM,
@@ -32,7 +32,7 @@ enum claim_rows_query {
 };
 
 struct claim_rows {
-	sqlite3 *sql;			    /* borrowed */
+	sqlite3 *sql;			     /* borrowed */
 	sqlite3_stmt *queries[CLAIM_ROWS_N]; /* prepared when first used */
 };
 

@@ -13,11 +13,11 @@
 #include "store/claim-load.h"
 
 #define RETRY_USEC (5 * USEC_PER_SEC)
-/* The log is written back when nothing was submitted for a while, so that claims do not wait for it;
- * at the latest when it has LOG_PAGES_MAX pages (16 MiB), which bounds the file and a start. */
-#define IDLE_USEC (1 * USEC_PER_SEC)
+/* The log is written back when nothing was submitted for a while, so that claims do not wait for
+ * it; at the latest when it has LOG_PAGES_MAX pages (16 MiB), which bounds the file and a start. */
+#define IDLE_USEC      (1 * USEC_PER_SEC)
 #define LOG_PAGES_IDLE 64
-#define LOG_PAGES_MAX 4096
+#define LOG_PAGES_MAX  4096
 
 struct submit {
 	struct store_op *ops; /* one block, the texts behind */
@@ -135,9 +135,8 @@ static void job_commit(struct claim_store *s)
 	struct store_job *job = &s->job;
 
 	for (unsigned i = 0; i < job->submits.n; i++)
-		job->groups[i] = (struct claim_db_group){
-			.ops = job->submits.items[i].ops, .n_ops = job->submits.items[i].n_ops
-		};
+		job->groups[i] = (struct claim_db_group){ .ops = job->submits.items[i].ops,
+							  .n_ops = job->submits.items[i].n_ops };
 	job->result = claim_db_commit(s->db, job->groups, job->submits.n, &job->err);
 	job->broken = claim_db_is_broken(s->db);
 	job->log_pages = claim_db_log_pages(s->db);
@@ -226,7 +225,8 @@ static void store_committed(struct claim_store *s)
 		int result = job->result < 0 ? -E_STORE_UNAVAILABLE : g->result;
 
 		if (submit->done)
-			submit->done(result, job->result < 0 ? &job->err : &g->err, submit->userdata);
+			submit->done(result, job->result < 0 ? &job->err : &g->err,
+				     submit->userdata);
 	}
 	submit_list_clear(&job->submits);
 	free(job->groups);
@@ -332,7 +332,8 @@ static void claim_store_freep(struct claim_store **s)
 	claim_store_free(*s);
 }
 
-int claim_store_new(const struct claim_store_config *config, struct claim_store **ret, struct error *err)
+int claim_store_new(const struct claim_store_config *config, struct claim_store **ret,
+		    struct error *err)
 {
 	_cleanup_(claim_store_freep) struct claim_store *s = NULL;
 	int r;
@@ -349,7 +350,8 @@ int claim_store_new(const struct claim_store_config *config, struct claim_store 
 	s->config.data_dir = s->dir;
 	if ((r = sd_event_add_defer(config->event, &s->start, store_on_start, s)) < 0 ||
 	    (r = sd_event_source_set_enabled(s->start, SD_EVENT_OFF)) < 0 ||
-	    (r = sd_event_add_time(config->event, &s->timer, CLOCK_MONOTONIC, 0, 0, store_on_timer, s)) < 0 ||
+	    (r = sd_event_add_time(config->event, &s->timer, CLOCK_MONOTONIC, 0, 0, store_on_timer,
+				   s)) < 0 ||
 	    (r = sd_event_source_set_enabled(s->timer, SD_EVENT_OFF)) < 0 ||
 	    (r = worker_new(config->event, "berth-store", &s->worker)) < 0 ||
 	    (r = store_start_job(s, JOB_LOAD)) < 0)
@@ -400,8 +402,8 @@ enum store_state claim_store_get_state(const struct claim_store *s)
 	return s->state;
 }
 
-int claim_store_submit(struct claim_store *s, const struct store_op *ops, unsigned n, store_done_fn done,
-		       void *userdata)
+int claim_store_submit(struct claim_store *s, const struct store_op *ops, unsigned n,
+		       store_done_fn done, void *userdata)
 {
 	struct submit submit = { .n_ops = n, .done = done, .userdata = userdata };
 

@@ -13,8 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!kmsg_is_init_failure((const char *)data, size, text))
 		return 0;
-	if (size < 2 || data[0] < '0' || data[0] > '9' || !memmem(data, size, "RmInitAdapter failed!", 21) ||
-	    strncmp(text, "NVRM:", 5) != 0)
+	if (size < 2 || data[0] < '0' || data[0] > '9' ||
+	    !memmem(data, size, "RmInitAdapter failed!", 21) || strncmp(text, "NVRM:", 5) != 0)
 		abort();
 	for (size_t i = 0; text[i]; i++)
 		if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f || text[i] == '"')

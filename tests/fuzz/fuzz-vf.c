@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attribute texts of a VF, and what a helper sends: nothing is accepted that is not within limits. */
+/* Attribute texts of a VF, and what a helper sends: nothing is accepted that is not within limits.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(text, data, size);
 	if (vf_parse_type(text, size, &type) < 0 && type != 7)
 		abort();
-	if (vf_parse_placement(text, size) != PLACEMENT_NONE && vf_parse_type(text, size, &type) < 0)
+	if (vf_parse_placement(text, size) != PLACEMENT_NONE &&
+	    vf_parse_type(text, size, &type) < 0)
 		abort();
 	vf_params_pin(text, size, 6);
 

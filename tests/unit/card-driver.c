@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A card client on standard input and output, for tests that need the simulator: each line is an
- * operation ("configure VF TYPE [PLACEMENT [pin]]", "release VF TYPE", "read|list|scan VF..."), each
- * line of output a JSON object: a state change or the end of the operation with that number.
+ * operation ("configure VF TYPE [PLACEMENT [pin]]", "release VF TYPE", "read|list|scan VF..."),
+ * each line of output a JSON object: a state change or the end of the operation with that number.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,11 +51,13 @@ static const char *state_name(enum card_client_state state)
 static void state_changed(struct card_client *c, enum card_client_state state, void *userdata)
 {
 	(void)userdata;
-	print(json_pack("{s:s, s:s, s:i}", "state", state_name(state), "reason", card_client_reason(c), "pid",
-			(int)card_client_pid(c)));
+	print(json_pack("{s:s, s:s, s:i}", "state", state_name(state), "reason",
+			card_client_reason(c), "pid", (int)card_client_pid(c)));
 }
 
-static const char *const step_names[] = { "done", "before", "scan", "changed", "write", "read_back" };
+static const char *const step_names[] = {
+	"done", "before", "scan", "changed", "write", "read_back"
+};
 static const char *const open_names[] = { "unknown", "no", "yes" };
 
 static void done(const struct card_reply *reply, void *userdata)
@@ -67,23 +69,25 @@ static void done(const struct card_reply *reply, void *userdata)
 	for (unsigned i = 0; i < reply->n_vfs; i++) {
 		const struct card_vf_state *vf = &reply->vfs[i];
 
-		json_array_append_new(
-			vfs, json_pack("{s:s, s:i, s:i, s:o, s:b, s:s, s:i}", "address",
-				       pci_addr_format(vf->address, bdf), "error", vf->error, "type",
-				       (int)vf->type_id, "placement",
-				       vf->placement_id == PLACEMENT_NONE ? json_null() :
-									    json_integer(vf->placement_id),
-				       "has_placement_file", vf->has_placement_file, "open",
-				       open_names[vf->open], "listed",
-				       __builtin_popcountll(reply->lists[i][0]) +
-					       __builtin_popcountll(reply->lists[i][1])));
+		json_array_append_new(vfs,
+				      json_pack("{s:s, s:i, s:i, s:o, s:b, s:s, s:i}", "address",
+						pci_addr_format(vf->address, bdf), "error",
+						vf->error, "type", (int)vf->type_id, "placement",
+						vf->placement_id == PLACEMENT_NONE
+							? json_null()
+							: json_integer(vf->placement_id),
+						"has_placement_file", vf->has_placement_file,
+						"open", open_names[vf->open], "listed",
+						__builtin_popcountll(reply->lists[i][0]) +
+							__builtin_popcountll(reply->lists[i][1])));
 	}
-	print(json_pack("{s:i, s:s, s:i, s:b, s:s, s:b, s:b, s:i, s:b, s:s, s:s, s:i, s:o}", "number",
-			(int)pending->number, "op", card_op_name(reply->op), "result", reply->result,
-			"driver_stuck", reply->result == -E_DRIVER_STUCK, "step", step_names[reply->step],
-			"undone", reply->undone, "steered", reply->steered, "steer_error",
-			reply->steer_error, "partial", reply->scan_partial, "holder", reply->holder, "text",
-			reply->text, "types", (int)reply->types.n, "vfs", vfs));
+	print(json_pack("{s:i, s:s, s:i, s:b, s:s, s:b, s:b, s:i, s:b, s:s, s:s, s:i, s:o}",
+			"number", (int)pending->number, "op", card_op_name(reply->op), "result",
+			reply->result, "driver_stuck", reply->result == -E_DRIVER_STUCK, "step",
+			step_names[reply->step], "undone", reply->undone, "steered", reply->steered,
+			"steer_error", reply->steer_error, "partial", reply->scan_partial, "holder",
+			reply->holder, "text", reply->text, "types", (int)reply->types.n, "vfs",
+			vfs));
 }
 
 static bool parse(char *line, struct card_request *ret)
@@ -98,7 +102,8 @@ static bool parse(char *line, struct card_request *ret)
 	while ((word = strtok_r(NULL, " \n", &save))) {
 		uint32_t number;
 
-		if (pci_addr_parse(word, &ret->vfs[ret->n_vfs]) == 0 && ret->n_vfs < CARD_VFS_MAX - 1)
+		if (pci_addr_parse(word, &ret->vfs[ret->n_vfs]) == 0 &&
+		    ret->n_vfs < CARD_VFS_MAX - 1)
 			ret->n_vfs++;
 		else if (strcmp(word, "pin") == 0)
 			ret->pin = true;
@@ -130,7 +135,8 @@ static int input(sd_event_source *source, int fd, uint32_t revents, void *userda
 	pending->number = d->n_submitted++;
 	int r = card_client_submit(d->client, &request, done, pending);
 	if (r < 0) {
-		print(json_pack("{s:i, s:s, s:i}", "number", (int)pending->number, "op", "refused", "result", r));
+		print(json_pack("{s:i, s:s, s:i}", "number", (int)pending->number, "op", "refused",
+				"result", r));
 		free(pending);
 	}
 	return 0;
@@ -143,8 +149,10 @@ int main(int argc, char **argv)
 	uint32_t timeout_ms;
 	int status;
 
-	if (argc != 6 || pci_addr_parse(argv[1], &config.card) < 0 || str_to_u32(argv[5], &timeout_ms) < 0) {
-		fprintf(stderr, "usage: card-driver CARD SYSFS-ROOT DEV-ROOT LOCK-DIR TIMEOUT-MS\n");
+	if (argc != 6 || pci_addr_parse(argv[1], &config.card) < 0 ||
+	    str_to_u32(argv[5], &timeout_ms) < 0) {
+		fprintf(stderr,
+			"usage: card-driver CARD SYSFS-ROOT DEV-ROOT LOCK-DIR TIMEOUT-MS\n");
 		return 2;
 	}
 	/* A line of input wakes us once; nothing may wait in a buffer behind it. */

@@ -17,7 +17,7 @@
 #include "model/outcome.h"
 #include "store/claim-store.h"
 
-#define DEADLINE_USEC (30 * USEC_PER_SEC)
+#define DEADLINE_USEC	   (30 * USEC_PER_SEC)
 #define FIXTURE_CLAIMS_MAX 128
 
 struct fixture {
@@ -39,7 +39,8 @@ struct fixture {
 };
 
 static inline void fixture_on_loaded(struct claim_store *s _unused_, enum store_state state,
-				     const struct store_content *c, const struct error *err, void *userdata)
+				     const struct store_content *c, const struct error *err,
+				     void *userdata)
 {
 	struct fixture *f = userdata;
 
@@ -104,9 +105,10 @@ static inline void fixture_close(struct fixture *f)
 /* Opens the store in f->dir and waits for the first report. */
 static inline void fixture_open(struct fixture *f)
 {
-	struct claim_store_config config = {
-		.data_dir = f->dir, .retry_usec = 10 * USEC_PER_MSEC, .loaded = fixture_on_loaded, .userdata = f
-	};
+	struct claim_store_config config = { .data_dir = f->dir,
+					     .retry_usec = 10 * USEC_PER_MSEC,
+					     .loaded = fixture_on_loaded,
+					     .userdata = f };
 	struct error err = ERROR_INIT;
 
 	fixture_close(f);
@@ -175,7 +177,9 @@ static inline struct store_op fixture_put(unsigned n)
 	c->state = CLAIM_STATE_BOUND;
 	str_copy_cut(c->profile, sizeof c->profile, "NVIDIA L40S-4Q");
 	c->type_id = 1148;
-	c->vf = (struct pci_addr){ .bus = 0x41, .device = (uint8_t)(n / 8), .function = (uint8_t)(n % 8) };
+	c->vf = (struct pci_addr){ .bus = 0x41,
+				   .device = (uint8_t)(n / 8),
+				   .function = (uint8_t)(n % 8) };
 	c->card = (struct pci_addr){ .bus = 0x41 };
 	c->placement_id = -1;
 	str_copy_cut(c->assigned_at, sizeof c->assigned_at, "2026-11-29T16:38:00.123456789Z");

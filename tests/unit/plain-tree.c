@@ -152,11 +152,12 @@ struct pci_addr plain_tree_vf_address(struct pci_addr card, unsigned number, uns
 {
 	unsigned devfn = card.device * 8U + card.function + offset + number;
 
-	return (struct pci_addr){ card.domain, (uint8_t)(card.bus + devfn / 256), (uint8_t)(devfn % 256 / 8),
-				  (uint8_t)(devfn % 8) };
+	return (struct pci_addr){ card.domain, (uint8_t)(card.bus + devfn / 256),
+				  (uint8_t)(devfn % 256 / 8), (uint8_t)(devfn % 8) };
 }
 
-struct pci_addr plain_tree_vf(struct plain_tree *t, struct pci_addr card, unsigned number, unsigned offset)
+struct pci_addr plain_tree_vf(struct plain_tree *t, struct pci_addr card, unsigned number,
+			      unsigned offset)
 {
 	struct pci_addr vf = plain_tree_vf_address(card, number, offset);
 	char bdf[PCI_ADDR_MAX], text[64], link[64];

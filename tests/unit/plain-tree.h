@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A made-up host as plain folders and files below a temporary folder: sys/ and dev/. Attributes are
- * ordinary files, so a write always succeeds and nothing reacts to it; tests of what the driver does
- * use the simulator. Anything that fails ends the test.
+ * ordinary files, so a write always succeeds and nothing reacts to it; tests of what the driver
+ * does use the simulator. Anything that fails ends the test.
  */
 #pragma once
 
@@ -33,5 +33,6 @@ char *plain_tree_device(struct pci_addr a, const char *name);
 /* A PF with NVIDIA's attributes, SR-IOV, bound to nvidia. */
 void plain_tree_card(struct plain_tree *t, struct pci_addr a, unsigned total_vfs, int numa_node);
 /* VF `number` of it at the given distance, of vendor VFIO, free, with group and vfio-dev nodes. */
-struct pci_addr plain_tree_vf(struct plain_tree *t, struct pci_addr card, unsigned number, unsigned offset);
+struct pci_addr plain_tree_vf(struct plain_tree *t, struct pci_addr card, unsigned number,
+			      unsigned offset);
 struct pci_addr plain_tree_vf_address(struct pci_addr card, unsigned number, unsigned offset);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent's channel, on a Unix socket in place of AF_VSOCK and a socket in place of the serial port. */
+/* The agent's channel, on a Unix socket in place of AF_VSOCK and a socket in place of the serial
+ * port. */
 #include "agent/channel.h"
 
 #include <setjmp.h>
@@ -69,8 +70,9 @@ static void test_answer(void **state _unused_)
 	static const struct {
 		const char *request, *reply;
 	} cases[] = {
-		{ "status\n", ANSWER }, { "status\r\n", ANSWER }, { "statusx\n", "" },
-		{ "\n", "" },		{ "STATUS\n", "" },	  { "0123456789012345678901234567890123456789", "" },
+		{ "status\n", ANSWER }, { "status\r\n", ANSWER },
+		{ "statusx\n", "" },	{ "\n", "" },
+		{ "STATUS\n", "" },	{ "0123456789012345678901234567890123456789", "" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

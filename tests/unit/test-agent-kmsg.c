@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent's kernel log: which records are failures of the driver's init, and what reads may give. */
+/* The agent's kernel log: which records are failures of the driver's init, and what reads may give.
+ */
 #include "agent/kmsg.h"
 
 #include <setjmp.h>
@@ -81,7 +82,9 @@ static int play(const struct step *steps, size_t n)
 	return r;
 }
 
-#define PLAY(...) play((const struct step[]){ __VA_ARGS__ }, ARRAY_SIZE(((const struct step[]){ __VA_ARGS__ })))
+#define PLAY(...)                                                                                  \
+	play((const struct step[]){ __VA_ARGS__ },                                                 \
+	     ARRAY_SIZE(((const struct step[]){ __VA_ARGS__ })))
 
 static void test_facility(void **state _unused_)
 {
@@ -107,8 +110,10 @@ static void test_records(void **state _unused_)
 		{ "3,1,2,c;" FAILED "\n", 1 },
 		{ "3,1,2,-;NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:2168)\n", 1 },
 		{ "3,1,2,-;NVRM: GPU0 RmInitAdapter: Cannot initialize GSP firmware RM\n", 0 },
-		{ "3,1,2,-;NVRM: GPU 0000:01:00.0: rm_init_adapter failed, device minor number 0\n", 0 },
-		{ "3,1,2,-;NVRM: GPU 0000:01:00.0: RmInitAdapterBUG: unable to handle page fault\n", 0 },
+		{ "3,1,2,-;NVRM: GPU 0000:01:00.0: rm_init_adapter failed, device minor number 0\n",
+		  0 },
+		{ "3,1,2,-;NVRM: GPU 0000:01:00.0: RmInitAdapterBUG: unable to handle page fault\n",
+		  0 },
 		{ "3,1,2,-;nvrm: RmInitAdapter failed!\n", 0 },
 		{ "3,1,2,-; NVRM: RmInitAdapter failed!\n", 0 },
 		{ "3,1,2,-;[ 1.2] NVRM: RmInitAdapter failed!\n", 0 },
@@ -145,7 +150,8 @@ static void test_flood_and_overrun(void **state _unused_)
 
 static void test_errors(void **state _unused_)
 {
-	assert_int_equal(PLAY({ NULL, EINTR, 0 }, { NULL, EINVAL, 0 }, { "3,1,2,-;" FAILED "\n", 0, 0 }), 0);
+	assert_int_equal(
+		PLAY({ NULL, EINTR, 0 }, { NULL, EINVAL, 0 }, { "3,1,2,-;" FAILED "\n", 0, 0 }), 0);
 	assert_int_equal(failures, 1);
 	assert_int_equal(PLAY({ "3,1,2,-;" FAILED "\n", 0, 0 }, { NULL, EIO, 0 }), -EIO);
 	assert_int_equal(failures, 1);

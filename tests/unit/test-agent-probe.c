@@ -76,7 +76,8 @@ static void test_success_is_told_once(void **state _unused_)
 
 static void test_what_is_no_success(void **state _unused_)
 {
-	static const char *const texts[] = { "exit 9", "echo 'GPU 0: x'; exit 1", "echo 'No devices were found'", "" };
+	static const char *const texts[] = { "exit 9", "echo 'GPU 0: x'; exit 1",
+					     "echo 'No devices were found'", "" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
 		struct probe p;
@@ -104,7 +105,8 @@ static void test_ten_minutes(void **state _unused_)
 		attempts = count_calls();
 	}
 	assert_int_equal(attempts, 40);
-	assert_int_equal(probe_timeout_ms(&p, START + 900 * SECOND), -1); /* no wake-ups from here on */
+	assert_int_equal(probe_timeout_ms(&p, START + 900 * SECOND),
+			 -1); /* no wake-ups from here on */
 }
 
 /* One that hangs is killed at its limit, and none is started beside it until it is gone. */

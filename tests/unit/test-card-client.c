@@ -108,14 +108,14 @@ static int tear_down(void **state)
 }
 
 /* Runs the loop until the condition holds; a test that waits longer than 10 s fails. */
-#define RUN_UNTIL(f, condition)                                                                     \
-	do {                                                                                        \
-		uint64_t _give_up = clock_now_usec() + 10 * USEC_PER_SEC;                           \
-		while (!(condition)) {                                                              \
-			if (clock_now_usec() > _give_up)                                            \
-				fail_msg("waited in vain for %s", #condition);                      \
-			assert_true(sd_event_run((f)->event, 20 * USEC_PER_MSEC) >= 0);             \
-		}                                                                                   \
+#define RUN_UNTIL(f, condition)                                                                    \
+	do {                                                                                       \
+		uint64_t _give_up = clock_now_usec() + 10 * USEC_PER_SEC;                          \
+		while (!(condition)) {                                                             \
+			if (clock_now_usec() > _give_up)                                           \
+				fail_msg("waited in vain for %s", #condition);                     \
+			assert_true(sd_event_run((f)->event, 20 * USEC_PER_MSEC) >= 0);            \
+		}                                                                                  \
 	} while (0)
 
 static void submit(struct fixture *f, const struct card_request *request)
@@ -200,8 +200,9 @@ static void reads_lists_configures_and_releases(void **state)
 	assert_int_equal(f->last.result, 0);
 	assert_int_equal(f->last.vfs[0].open, CARD_OPEN_NO);
 	assert_int_equal(f->last.vfs[0].type_id, 0);
-	assert_string_equal(plain_tree_read(&f->tree, plain_tree_device(f->vfs[1], "nvidia/current_vgpu_type")),
-			    "0");
+	assert_string_equal(
+		plain_tree_read(&f->tree, plain_tree_device(f->vfs[1], "nvidia/current_vgpu_type")),
+		"0");
 }
 
 static void finds_who_holds_a_vf(void **state)
@@ -374,9 +375,10 @@ static void a_helper_that_does_not_live_is_not_started_without_end(void **state)
 	struct stat st;
 	uint64_t began;
 
-	plain_tree_write(&f->tree, "bin/berth-card",
-			 "#!/bin/sh\nwhile [ $# -gt 0 ]; do [ \"$1\" = --lock ] && echo x >> \"$2.starts\"; "
-			 "shift; done\nexit 3\n");
+	plain_tree_write(
+		&f->tree, "bin/berth-card",
+		"#!/bin/sh\nwhile [ $# -gt 0 ]; do [ \"$1\" = --lock ] && echo x >> \"$2.starts\"; "
+		"shift; done\nexit 3\n");
 	chmod(plain_tree_path(&f->tree, "bin/berth-card"), 0755);
 	setenv("BERTH_HELPER_DIR", plain_tree_path(&f->tree, "bin"), 1);
 	start_client(f, 8 * USEC_PER_SEC);
@@ -387,7 +389,8 @@ static void a_helper_that_does_not_live_is_not_started_without_end(void **state)
 	assert_int_equal(f->last.result, -E_DRIVER_STUCK);
 	assert_non_null(strstr(card_client_reason(f->client), "status 3"));
 	RUN_UNTIL(f, clock_now_usec() - began > USEC_PER_SEC);
-	assert_int_equal(stat(plain_tree_path(&f->tree, "run/card-0000:41:00.0.lock.starts"), &st), 0);
+	assert_int_equal(stat(plain_tree_path(&f->tree, "run/card-0000:41:00.0.lock.starts"), &st),
+			 0);
 	assert_in_range(st.st_size / 2, 3, 6);
 	setenv("BERTH_HELPER_DIR", old, 1);
 	RUN_UNTIL(f, card_client_get_state(f->client) == CARD_CLIENT_READY);
@@ -430,16 +433,20 @@ static void may_be_freed_in_a_callback(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(reads_lists_configures_and_releases, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(reads_lists_configures_and_releases, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(finds_who_holds_a_vf, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(many_operations_all_end, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(refuses_what_is_no_request, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_hanging_helper_is_replaced, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(waits_for_a_lock_that_another_helper_holds, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_short_holder_of_the_lock_makes_nobody_stuck, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_crashed_helper_is_started_again, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_helper_that_does_not_live_is_not_started_without_end, set_up,
+		cmocka_unit_test_setup_teardown(waits_for_a_lock_that_another_helper_holds, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(a_short_holder_of_the_lock_makes_nobody_stuck,
+						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_crashed_helper_is_started_again, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_helper_that_does_not_live_is_not_started_without_end, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(may_be_freed_in_a_callback, set_up, tear_down),
 	};
 

@@ -21,7 +21,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 
-#define SLOTS 40U
+#define SLOTS  40U
 #define ROUNDS 120
 
 /* ---- the victim: submits number after number and writes each acknowledged one to stdout ---- */
@@ -48,7 +48,8 @@ static void victim_on_done(int result, const struct error *err _unused_, void *u
 /* Number i goes, as i + 1, into two claims of its slot: a submit that were torn would show. */
 static void victim_submit(struct victim *v)
 {
-	struct store_op ops[2] = { fixture_put(v->next % SLOTS), fixture_put(v->next % SLOTS + SLOTS) };
+	struct store_op ops[2] = { fixture_put(v->next % SLOTS),
+				   fixture_put(v->next % SLOTS + SLOTS) };
 
 	ops[0].claim.type_id = ops[1].claim.type_id = ++v->next;
 	if (claim_store_submit(v->store, ops, 2, victim_on_done, v) < 0)
@@ -56,7 +57,8 @@ static void victim_submit(struct victim *v)
 }
 
 static void victim_on_loaded(struct claim_store *s, enum store_state state,
-			     const struct store_content *c _unused_, const struct error *err, void *userdata)
+			     const struct store_content *c _unused_, const struct error *err,
+			     void *userdata)
 {
 	struct victim *v = userdata;
 
@@ -72,9 +74,9 @@ static void victim_on_loaded(struct claim_store *s, enum store_state state,
 static int victim_main(char **argv)
 {
 	struct victim v = { 0 };
-	struct claim_store_config config = {
-		.data_dir = argv[2], .loaded = victim_on_loaded, .userdata = &v
-	};
+	struct claim_store_config config = { .data_dir = argv[2],
+					     .loaded = victim_on_loaded,
+					     .userdata = &v };
 
 	if (str_to_u32(argv[3], &v.next) < 0 || str_to_u32(argv[4], &v.window) < 0)
 		return 2;
@@ -86,11 +88,12 @@ static int victim_main(char **argv)
 
 /* ---- the test's side ---- */
 
-static pid_t victim_start(const struct fixture *f, uint32_t base, const char *window, const char *fault,
-			  int *ret_fd)
+static pid_t victim_start(const struct fixture *f, uint32_t base, const char *window,
+			  const char *fault, int *ret_fd)
 {
 	char number[16];
-	char *argv[] = { (char *)"victim", (char *)"victim", (char *)f->dir, number, (char *)window, NULL };
+	char *argv[] = { (char *)"victim", (char *)"victim", (char *)f->dir,
+			 number,	   (char *)window,   NULL };
 	posix_spawn_file_actions_t actions;
 	int fds[2];
 	pid_t pid;
@@ -218,7 +221,9 @@ static void test_fault_points(void **state)
 		pid = victim_start(f, 0, "1", cases[i].fault, &fd);
 		assert_int_equal(victim_finish(pid, fd, 0), cases[i].acknowledged);
 		if (cases[i].gen) {
-			assert_int_equal(file_read_at(AT_FDCWD, fixture_path(f, "claims.gen"), 64, &gen, NULL), 0);
+			assert_int_equal(file_read_at(AT_FDCWD, fixture_path(f, "claims.gen"), 64,
+						      &gen, NULL),
+					 0);
 			assert_string_equal(gen, cases[i].gen);
 		} else {
 			assert_int_equal(access(fixture_path(f, "claims.gen"), F_OK), -1);
@@ -241,7 +246,8 @@ static void test_log_lost_after_kill(void **state)
 		pid = victim_start(f, 0, "1", "store.after-gen:30", &fd);
 		assert_int_equal(victim_finish(pid, fd, 0), 29);
 		assert_int_equal(stat(fixture_path(f, "claims.db-wal"), &st), 0);
-		assert_int_equal(truncate(fixture_path(f, "claims.db-wal"), part ? st.st_size / 2 : 0), 0);
+		assert_int_equal(
+			truncate(fixture_path(f, "claims.db-wal"), part ? st.st_size / 2 : 0), 0);
 		fixture_open(f);
 		assert_int_equal(f->state, STORE_STATE_UNREADABLE);
 		assert_non_null(strstr(f->reason, "older than its counter 30"));
@@ -261,7 +267,8 @@ static void limit_fill(struct fixture *f _unused_)
 	struct rlimit limit;
 
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
-	limit.rlim_cur = 4096; /* a log that is longer already can still be written over, but not here */
+	limit.rlim_cur =
+		4096; /* a log that is longer already can still be written over, but not here */
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
@@ -290,12 +297,15 @@ static void ballast_release(struct fixture *f)
 	assert_int_equal(unlink(fixture_path(f, "ballast")), 0);
 }
 
-/* Everything of a batch fails, the store stays in service, and goes on when there is space again. */
+/* Everything of a batch fails, the store stays in service, and goes on when there is space again.
+ */
 static void run_out_of_space(struct fixture *f, const struct space *space)
 {
 	struct store_op first = fixture_put(1), second = fixture_put(2), third = fixture_put(3);
 	_free_ char *text = calloc(1, 300001);
-	struct store_op big = { .kind = STORE_OP_CATALOGUE, .card = first.claim.card, .text = text };
+	struct store_op big = { .kind = STORE_OP_CATALOGUE,
+				.card = first.claim.card,
+				.text = text };
 
 	assert_non_null(text);
 	memset(text, 'x', 300000);

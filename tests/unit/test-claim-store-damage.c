@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Databases that must not be believed: cut, overwritten, foreign, newer, older than their counter, with
- * bad rows, in use, removed while open. Each is reported, left as it is, and loaded once it is mended.
+ * Databases that must not be believed: cut, overwritten, foreign, newer, older than their counter,
+ * with bad rows, in use, removed while open. Each is reported, left as it is, and loaded once it is
+ * mended.
  */
 #include "claim-store-fixture.h"
 
@@ -58,7 +59,9 @@ static int setup(void **state)
 	struct damage *d = calloc(1, sizeof *d);
 	struct store_op ops[N_CLAIMS];
 	struct store_op undo = { .kind = STORE_OP_PUT_UNDO, .undo = { .vf = { .bus = 0xc1 } } };
-	struct store_op cordon = { .kind = STORE_OP_CORDON, .card = { .bus = 0x81 }, .cordoned = true };
+	struct store_op cordon = { .kind = STORE_OP_CORDON,
+				   .card = { .bus = 0x81 },
+				   .cordoned = true };
 
 	fixture_init(&d->f);
 	fixture_open(&d->f);
@@ -134,8 +137,19 @@ static void test_cut(void **state)
 {
 	struct damage *d = *state;
 	const size_t page = 4096;
-	const size_t lengths[] = { 1, 15, 16, 50, 99, 100, 512, page - 1, page, page + 1, 2 * page,
-				   3 * page + 7, d->good.len - page };
+	const size_t lengths[] = { 1,
+				   15,
+				   16,
+				   50,
+				   99,
+				   100,
+				   512,
+				   page - 1,
+				   page,
+				   page + 1,
+				   2 * page,
+				   3 * page + 7,
+				   d->good.len - page };
 
 	for (size_t i = 0; i < ARRAY_SIZE(lengths); i++) {
 		restore(d);
@@ -276,20 +290,28 @@ static void test_bad_rows(void **state)
 		const char *sql;
 		const char *reason;
 	} cases[] = {
-		{ "UPDATE claims SET name = 'a b' WHERE rowid = 3", "row \"a b\": name is not a valid name" },
-		{ "UPDATE claims SET vf = 'zzzz:zz:zz.z' WHERE rowid = 3", "\"claim-2\": vf is no PCI address" },
+		{ "UPDATE claims SET name = 'a b' WHERE rowid = 3",
+		  "row \"a b\": name is not a valid name" },
+		{ "UPDATE claims SET vf = 'zzzz:zz:zz.z' WHERE rowid = 3",
+		  "\"claim-2\": vf is no PCI address" },
 		{ "UPDATE claims SET vf = '0000:C1:00.4' WHERE rowid = 3", "vf is not spelled" },
-		{ "UPDATE claims SET card = '00000000:41:00.0' WHERE rowid = 3", "card is not spelled" },
-		{ "UPDATE claims SET owner = printf('%.*c', 257, 'x') WHERE rowid = 3", "owner is too long" },
-		{ "UPDATE claims SET boot_id = CAST(x'410042' AS TEXT) WHERE rowid = 3", "boot_id contains a NUL" },
-		{ "UPDATE claims SET channel = CAST(x'ff' AS TEXT) WHERE rowid = 3", "channel is not UTF-8" },
+		{ "UPDATE claims SET card = '00000000:41:00.0' WHERE rowid = 3",
+		  "card is not spelled" },
+		{ "UPDATE claims SET owner = printf('%.*c', 257, 'x') WHERE rowid = 3",
+		  "owner is too long" },
+		{ "UPDATE claims SET boot_id = CAST(x'410042' AS TEXT) WHERE rowid = 3",
+		  "boot_id contains a NUL" },
+		{ "UPDATE claims SET channel = CAST(x'ff' AS TEXT) WHERE rowid = 3",
+		  "channel is not UTF-8" },
 		{ "UPDATE claims SET state = 'lost' WHERE rowid = 3", "CHECK constraint" },
 		{ "UPDATE claims SET type_id = 0 WHERE rowid = 3", "CHECK constraint" },
 		{ "UPDATE claims SET uid = -1 WHERE rowid = 3", "CHECK constraint" },
-		{ "UPDATE undos SET card = 'zzzz:zz:zz.z'", "table undos, row \"0000:c1:00.0\": card" },
+		{ "UPDATE undos SET card = 'zzzz:zz:zz.z'",
+		  "table undos, row \"0000:c1:00.0\": card" },
 		{ "UPDATE cards SET catalogue = CAST(x'ff' AS TEXT)", "catalogue is not UTF-8" },
 		{ "INSERT INTO adoptable VALUES ('zzzz:zz:zz.z')", "table adoptable" },
-		{ "DROP TRIGGER undos_insert_vf; INSERT INTO undos SELECT vf, card, 0 FROM claims LIMIT 1",
+		{ "DROP TRIGGER undos_insert_vf; INSERT INTO undos SELECT vf, card, 0 FROM claims "
+		  "LIMIT 1",
 		  "more than one record" },
 		{ "DROP TABLE undos", "undos" },
 		{ "DROP TABLE claims", "claims" },
@@ -312,7 +334,11 @@ static void test_counter(void **state)
 {
 	struct damage *d = *state;
 	const char *accepted[] = { "3\n", "3", "0\n", "00000000000000000003\n", "", NULL };
-	const char *refused[] = { "x\n", "-1\n", "3 \n", "3\n\n", "18446744073709551616\n",
+	const char *refused[] = { "x\n",
+				  "-1\n",
+				  "3 \n",
+				  "3\n\n",
+				  "18446744073709551616\n",
 				  "000000000000000000000000003\n" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(accepted); i++) {
@@ -329,7 +355,8 @@ static void test_counter(void **state)
 		put_gen(&d->f, refused[i]);
 		assert_refused(d, d->good.bytes, d->good.len, "claims.gen does not hold a number");
 	}
-	put_file(fixture_path(&d->f, "claims.gen"), "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 21);
+	put_file(fixture_path(&d->f, "claims.gen"), "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+		 21);
 	fixture_open(&d->f); /* what a power cut may leave */
 	assert_good(d);
 	restore(d);
@@ -357,8 +384,8 @@ static void test_restored_backup(void **state)
 	assert_good(d);
 }
 
-/* After a crash the log is still there, and SQLite would replay it onto the old copy: a mixture, with
- * the new counter. */
+/* After a crash the log is still there, and SQLite would replay it onto the old copy: a mixture,
+ * with the new counter. */
 static void test_restored_beside_log(void **state)
 {
 	struct store_op drop = fixture_drop(0), put = fixture_put(30);
@@ -390,8 +417,8 @@ static void test_restored_beside_log(void **state)
 	assert_good(d);
 }
 
-/* Without a database all that is configured is adopted, and that an old counter is there is said. The
- * numbers go on from it, so that no crash makes the new database look old. */
+/* Without a database all that is configured is adopted, and that an old counter is there is said.
+ * The numbers go on from it, so that no crash makes the new database look old. */
 static void test_missing_with_counter(void **state)
 {
 	struct damage *d = *state;
@@ -410,7 +437,9 @@ static void test_missing_with_counter(void **state)
 		assert_non_null(strstr(d->f.content.note, empty ? "is empty" : "is missing"));
 		assert_int_equal(fixture_commit(&d->f, NULL, 0), 0);
 		fixture_close(&d->f);
-		assert_int_equal(file_read_at(AT_FDCWD, fixture_path(&d->f, "claims.gen"), 64, &gen, NULL), 0);
+		assert_int_equal(
+			file_read_at(AT_FDCWD, fixture_path(&d->f, "claims.gen"), 64, &gen, NULL),
+			0);
 		assert_string_equal(gen, "00000000000000000004\n");
 		fixture_open(&d->f);
 		assert_false(d->f.content.fresh);
@@ -436,7 +465,7 @@ static void test_mended_while_running(void **state)
 	while (clock_now_usec() < some_retries)
 		fixture_run_once(&d->f, deadline);
 	assert_int_equal(d->f.n_loaded, 1); /* the same reason is reported once */
-	put_gen(&d->f, "x\n"); /* another reason is another report */
+	put_gen(&d->f, "x\n");		    /* another reason is another report */
 	fixture_wait_loaded(&d->f, 2);
 	assert_non_null(strstr(d->f.reason, "claims.gen"));
 	put_file(fixture_path(&d->f, "claims.db.new"), d->good.bytes, d->good.len);
@@ -460,8 +489,9 @@ static void test_in_use(void **state)
 
 	restore(d);
 	assert_int_equal(sqlite3_open(fixture_path(&d->f, "claims.db"), &other), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(other, "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE", NULL, NULL,
-				      NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(other, "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE",
+				      NULL, NULL, NULL),
+			 SQLITE_OK);
 	fixture_open(&d->f);
 	assert_int_equal(d->f.state, STORE_STATE_UNREADABLE);
 	assert_non_null(strstr(d->f.reason, "another process"));
@@ -483,7 +513,8 @@ static void test_removed_while_open(void **state)
 		restore(d);
 		fixture_open(&d->f);
 		assert_int_equal(fixture_commit(&d->f, NULL, 0), 0);
-		assert_int_equal(unlink(fixture_path(&d->f, log ? "claims.db-wal" : "claims.db")), 0);
+		assert_int_equal(unlink(fixture_path(&d->f, log ? "claims.db-wal" : "claims.db")),
+				 0);
 		assert_int_equal(fixture_commit(&d->f, NULL, 0), -E_STORE_UNAVAILABLE);
 		assert_int_equal(d->f.n_loaded, 2);
 		assert_int_equal(d->f.state, STORE_STATE_UNREADABLE);

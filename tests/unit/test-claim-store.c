@@ -7,7 +7,6 @@
 
 #include "base/cleanup.h"
 
-
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof *f);
@@ -84,7 +83,8 @@ static void assert_claim_equal(const struct claim *a, const struct claim *b)
 
 static void test_every_claim_field(void **state)
 {
-	struct store_op ops[2] = { { .kind = STORE_OP_PUT_CLAIM, .claim = big_claim() }, fixture_put(3) };
+	struct store_op ops[2] = { { .kind = STORE_OP_PUT_CLAIM, .claim = big_claim() },
+				   fixture_put(3) };
 	struct fixture *f = *state;
 
 	fixture_open(f);
@@ -255,8 +255,17 @@ static void test_vf_is_unique(void **state)
 static void test_refused_records(void **state)
 {
 	struct store_op bad[] = {
-		fixture_put(0), fixture_put(0), fixture_put(0), fixture_put(0), fixture_put(0), fixture_put(0),
-		fixture_put(0), fixture_put(0), fixture_put(0), fixture_put(0), fixture_put(0),
+		fixture_put(0),
+		fixture_put(0),
+		fixture_put(0),
+		fixture_put(0),
+		fixture_put(0),
+		fixture_put(0),
+		fixture_put(0),
+		fixture_put(0),
+		fixture_put(0),
+		fixture_put(0),
+		fixture_put(0),
 		{ .kind = (enum store_op_kind)99 },
 		{ .kind = STORE_OP_CATALOGUE, .text = "\xff" },
 		{ .kind = STORE_OP_CORDON, .card = { .function = 8 } },
@@ -285,8 +294,8 @@ static void test_refused_records(void **state)
 	assert_true(f->content.fresh); /* a refused first submit makes no schema either */
 }
 
-/* What was accepted is stored even if the store is freed at once: before a commit was started, while
- * it waits for the thread, and while it runs. Often, as the second is a race. */
+/* What was accepted is stored even if the store is freed at once: before a commit was started,
+ * while it waits for the thread, and while it runs. Often, as the second is a race. */
 static void test_free_finishes(void **state)
 {
 	struct fixture *f = *state;
@@ -299,10 +308,12 @@ static void test_free_finishes(void **state)
 		assert_int_equal(f->content.n_claims, n - 1);
 		assert_int_equal(claim_store_submit(f->store, &op, 1, fixture_on_done, f), 0);
 		if (round % 4)
-			fixture_run_once(f, clock_now_usec() + DEADLINE_USEC); /* starts the commit */
+			fixture_run_once(f,
+					 clock_now_usec() + DEADLINE_USEC); /* starts the commit */
 		if (round % 2) {
 			op = fixture_put(n++);
-			assert_int_equal(claim_store_submit(f->store, &op, 1, fixture_on_done, f), 0);
+			assert_int_equal(claim_store_submit(f->store, &op, 1, fixture_on_done, f),
+					 0);
 		}
 		fixture_close(f);
 	}

@@ -247,8 +247,8 @@ static void refuses_and_names_line_and_key(void **state)
 		{ "listen: '[]:80'\n", "t:1: listen: '[]:80' is not ADDRESS:PORT" },
 		{ "unclaimed_vfs: keep\n", "t:1: unclaimed_vfs: 'keep' is none of: reset, leave" },
 		{ "claims: Owner\n", "t:1: claims: 'Owner' is none of: owner, shared" },
-		{ "gpu: {placement_policy: best}\n",
-		  "t:1: gpu.placement_policy: 'best' is none of: least_waste, least_loaded, foresight" },
+		{ "gpu: {placement_policy: best}\n", "t:1: gpu.placement_policy: 'best' is none "
+						     "of: least_waste, least_loaded, foresight" },
 		{ "gpu: {vf_quarantine_threshold: 0}\n",
 		  "t:1: gpu.vf_quarantine_threshold: must be 1 or more" },
 		{ "gpu: {vf_quarantine_threshold: -1}\n",

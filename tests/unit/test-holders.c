@@ -106,7 +106,8 @@ static int scan(struct fixture *f, bool *ret_partial)
 	return holders_scan(&f->roots, f->canary, f->vfs, VFS, ret_partial, NULL);
 }
 
-static void expect(const struct fixture *f, enum card_open a, enum card_open b, enum card_open c, enum card_open d)
+static void expect(const struct fixture *f, enum card_open a, enum card_open b, enum card_open c,
+		   enum card_open d)
 {
 	const enum card_open want[VFS] = { a, b, c, d };
 
@@ -163,7 +164,9 @@ static void names_do_not_matter(void **state)
 	struct fixture *f = *state;
 	bool partial;
 
-	assert_int_equal(link(plain_tree_path(&f->tree, "dev/vfio/43"), plain_tree_path(&f->tree, "elsewhere")), 0);
+	assert_int_equal(link(plain_tree_path(&f->tree, "dev/vfio/43"),
+			      plain_tree_path(&f->tree, "elsewhere")),
+			 0);
 	hold(f, "elsewhere", NULL);
 	unlink(plain_tree_path(&f->tree, "dev/vfio/41"));
 	plain_tree_write(&f->tree, "dev/vfio/41", "");
@@ -180,7 +183,8 @@ static void character_devices_match_by_number(void **state)
 
 	unlink(node);
 	/* The numbers of /dev/zero, which can be opened; a container has its own node of it. */
-	if (mknod(node, S_IFCHR | 0600, makedev(1, 5)) < 0 || mknod(copy, S_IFCHR | 0600, makedev(1, 5)) < 0)
+	if (mknod(node, S_IFCHR | 0600, makedev(1, 5)) < 0 ||
+	    mknod(copy, S_IFCHR | 0600, makedev(1, 5)) < 0)
 		skip();
 	if (open(copy, O_RDONLY | O_CLOEXEC) < 0)
 		skip(); /* mounted nodev */
@@ -283,7 +287,8 @@ static void a_canary_that_is_not_seen_makes_it_unknown(void **state)
 	plain_tree_link(&f->tree, entry, target);
 	f->roots.proc_root = plain_tree_path(&f->tree, "proc");
 	close(f->canary);
-	f->canary = memfd_create("canary", MFD_CLOEXEC); /* one that the other process has not got */
+	f->canary = memfd_create("canary",
+				 MFD_CLOEXEC); /* one that the other process has not got */
 	assert_int_equal(holders_scan(&f->roots, f->canary, f->vfs, VFS, &partial, &err), -ENODATA);
 	assert_non_null(strstr(error_text(&err), "known to be open"));
 }
@@ -312,9 +317,9 @@ static void without_the_capability_nothing_is_known_to_be_closed(void **state)
 	if (pid == 0) {
 		drop_ptrace();
 		_exit(scan(f, &partial) == -EPERM && f->vfs[0].open == CARD_OPEN_UNKNOWN &&
-				      f->vfs[1].open != CARD_OPEN_NO ?
-			      0 :
-			      1);
+				      f->vfs[1].open != CARD_OPEN_NO
+			      ? 0
+			      : 1);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);

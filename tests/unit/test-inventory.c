@@ -45,7 +45,8 @@ static struct inventory *scan(const struct plain_tree *t)
 	return inv;
 }
 
-static void add_card_with_vfs(struct plain_tree *t, struct pci_addr card, unsigned n, unsigned offset)
+static void add_card_with_vfs(struct plain_tree *t, struct pci_addr card, unsigned n,
+			      unsigned offset)
 {
 	plain_tree_card(t, card, n, 0);
 	for (unsigned i = 0; i < n; i++)
@@ -150,7 +151,8 @@ static void finds_cards_and_their_vfs_by_number(void **state)
 static void other_functions_are_no_cards(void **state)
 {
 	struct plain_tree *t = *state;
-	struct pci_addr audio = { 0, 0x41, 0, 1 }, other = { 0, 0x42, 0, 0 }, broken = { 0, 0x43, 0, 0 };
+	struct pci_addr audio = { 0, 0x41, 0, 1 }, other = { 0, 0x42, 0, 0 },
+			broken = { 0, 0x43, 0, 0 };
 	struct inventory *inv;
 
 	plain_tree_card(t, card41, 0, 0);
@@ -191,8 +193,14 @@ static void a_damaged_vf_costs_only_itself(void **state)
 {
 	struct plain_tree *t = *state;
 	static const char *const reasons[] = {
-		"physfn link", "physfn names another card", "bound to vfio-pci", "bound to no driver",
-		"no nvidia/current_vgpu_type", "VF folder", "mdev framework", "",
+		"physfn link",
+		"physfn names another card",
+		"bound to vfio-pci",
+		"bound to no driver",
+		"no nvidia/current_vgpu_type",
+		"VF folder",
+		"mdev framework",
+		"",
 	};
 	struct pci_addr vf[ARRAY_SIZE(reasons)];
 	struct inventory *inv;
@@ -217,7 +225,8 @@ static void a_damaged_vf_costs_only_itself(void **state)
 	for (unsigned i = 0; i < ARRAY_SIZE(reasons); i++) {
 		const struct inventory_vf *v = &inv->cards[0].vfs[i];
 
-		if (!str_starts_with(v->reason, reasons[i]) || (reasons[i][0] == '\0') != v->vendor_vfio)
+		if (!str_starts_with(v->reason, reasons[i]) ||
+		    (reasons[i][0] == '\0') != v->vendor_vfio)
 			fail_msg("VF %u: '%s' instead of '%s'", i, v->reason, reasons[i]);
 	}
 	inventory_free(inv);
@@ -314,8 +323,8 @@ static void numa_nodes_are_those_of_this_machine(void **state)
 		const char *text;
 		int node;
 	} cases[] = {
-		{ "0\n", 0 }, { "1\n", 1 }, { "-1\n", -1 }, { "2\n", -1 }, { "\n", -1 }, { "one\n", -1 },
-		{ "4294967295\n", -1 },
+		{ "0\n", 0 }, { "1\n", 1 },    { "-1\n", -1 },	       { "2\n", -1 },
+		{ "\n", -1 }, { "one\n", -1 }, { "4294967295\n", -1 },
 	};
 
 	plain_tree_card(t, card41, 0, 0);
@@ -374,8 +383,8 @@ static void a_large_host_is_read_whole(void **state)
 		for (unsigned i = 0; i < 48; i++) {
 			struct pci_addr card = { 0, (uint8_t)(0x10 + 2 * c), 0, 0 };
 
-			unlink(plain_tree_path(t, plain_tree_device(plain_tree_vf_address(card, i, 2),
-								    "physfn")));
+			unlink(plain_tree_path(
+				t, plain_tree_device(plain_tree_vf_address(card, i, 2), "physfn")));
 		}
 	inv = scan(t);
 	assert_int_equal(inv->n_cards, 16);
@@ -434,7 +443,8 @@ static void a_vanishing_card_does_not_touch_another(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, flicker_run, &flicker), 0);
 	for (unsigned i = 0; i < 1000; i++) {
 		inv = scan(t);
-		if (inv->n_cards == 0 || memcmp(&inv->cards[0], &first->cards[0], sizeof inv->cards[0]) != 0)
+		if (inv->n_cards == 0 ||
+		    memcmp(&inv->cards[0], &first->cards[0], sizeof inv->cards[0]) != 0)
 			fail_msg("scan %u sees another card41", i);
 		assert_true(inv->n_cards <= 2);
 		n_whole += inv->n_cards == 2 && inv->cards[1].n_vfs == 8;
@@ -444,7 +454,8 @@ static void a_vanishing_card_does_not_touch_another(void **state)
 	pthread_join(thread, NULL);
 	inventory_free(first);
 	assert_true(flicker.rounds > 0);
-	print_message("%u rounds beside 1000 scans, %u of them saw all of card81\n", flicker.rounds, n_whole);
+	print_message("%u rounds beside 1000 scans, %u of them saw all of card81\n", flicker.rounds,
+		      n_whole);
 }
 
 /* --- Captures of real hosts ------------------------------------------------------------------ */
@@ -461,7 +472,8 @@ static char *shared_path(const char *path)
 	return NULL;
 }
 
-/* One line of an umockdev description of the PCI devices; the devices lie flat in bus/pci/devices. */
+/* One line of an umockdev description of the PCI devices; the devices lie flat in bus/pci/devices.
+ */
 static void lay_out_line(struct plain_tree *t, char *line, struct pci_addr *device)
 {
 	char *name = line + 3, *value;
@@ -505,7 +517,8 @@ static void the_capture_of_an_a2_host(void **state)
 	assert_int_equal(inv->cards[0].n_vfs, 16);
 	assert_string_equal(inv->cards[0].reason, "");
 	for (unsigned i = 0; i < 16; i++) {
-		assert_true(pci_addr_equal(inv->cards[0].vfs[i].address, plain_tree_vf_address(pf, i, 4)));
+		assert_true(pci_addr_equal(inv->cards[0].vfs[i].address,
+					   plain_tree_vf_address(pf, i, 4)));
 		assert_true(inv->cards[0].vfs[i].vfio_group > 0);
 		assert_false(inv->cards[0].vfs[i].vendor_vfio); /* mdev host: no nvidia/ */
 		assert_string_equal(inv->cards[0].vfs[i].reason, "no nvidia/current_vgpu_type");

@@ -59,8 +59,11 @@ static void knows_a_gpu_instance_from_the_name(void **state)
 {
 	static const char *const mig[] = { "H100-1-10C", "NVIDIA H100-1-10CME", "A-7-80C",
 					   "NVIDIA RTX Pro 6000 Blackwell DC-4-96Q" };
-	static const char *const others[] = { "H100-10C", "NVIDIA RTX Pro 6000 Blackwell DC-48Q", "",
-					      "L40S", "-1-", "1-10C", "A--10C", "A-x-10C", "A-1-C" };
+	static const char *const others[] = { "H100-10C", "NVIDIA RTX Pro 6000 Blackwell DC-48Q",
+					      "",	  "L40S",
+					      "-1-",	  "1-10C",
+					      "A--10C",	  "A-x-10C",
+					      "A-1-C" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(mig); i++)

@@ -68,9 +68,15 @@ static void parses_types(void **state)
 		int r;
 		uint32_t type;
 	} cases[] = {
-		{ "0\n", 0, 0 },	{ "1145\n", 0, 1145 },	   { "1145", 0, 1145 },
-		{ " 7 \n", 0, 7 },	{ "", -EBADMSG, 9 },	   { "\n", -EBADMSG, 9 },
-		{ "-1\n", -EBADMSG, 9 }, { "1145x\n", -EBADMSG, 9 }, { "99999999999\n", -EBADMSG, 9 },
+		{ "0\n", 0, 0 },
+		{ "1145\n", 0, 1145 },
+		{ "1145", 0, 1145 },
+		{ " 7 \n", 0, 7 },
+		{ "", -EBADMSG, 9 },
+		{ "\n", -EBADMSG, 9 },
+		{ "-1\n", -EBADMSG, 9 },
+		{ "1145x\n", -EBADMSG, 9 },
+		{ "99999999999\n", -EBADMSG, 9 },
 	};
 
 	(void)state;
@@ -202,7 +208,8 @@ static void reads_the_capture_of_an_l40s(void **state)
 	uint16_t placement = 9;
 
 	(void)state;
-	snprintf(root, sizeof root, "%s/data/captures/harvester/sys", shared ? shared : "../shared");
+	snprintf(root, sizeof root, "%s/data/captures/harvester/sys",
+		 shared ? shared : "../shared");
 	if (access(root, R_OK) < 0) {
 		print_message("SKIPPED: %s is not there (BERTH_SHARED names its folder)\n", root);
 		skip();
@@ -221,7 +228,8 @@ static void reads_the_capture_of_an_l40s(void **state)
 
 /* --- Configure ------------------------------------------------------------------------------ */
 
-static struct card_reply run_configure(struct fixture *f, uint32_t type, uint16_t placement, bool pin)
+static struct card_reply run_configure(struct fixture *f, uint32_t type, uint16_t placement,
+				       bool pin)
 {
 	struct card_request request = { .op = CARD_OP_CONFIGURE, .n_vfs = 1, .vfs = { f->vf } };
 	struct card_reply reply = { .op = CARD_OP_CONFIGURE };
@@ -423,7 +431,9 @@ static void a_missing_vf_is_reported(void **state)
 static void messages_are_checked(void **state)
 {
 	static struct card_reply reply;
-	struct card_request request = { .version = CARD_MESSAGE_VERSION, .op = CARD_OP_READ, .n_vfs = 64 };
+	struct card_request request = { .version = CARD_MESSAGE_VERSION,
+					.op = CARD_OP_READ,
+					.n_vfs = 64 };
 
 	(void)state;
 	reply.version = CARD_MESSAGE_VERSION;

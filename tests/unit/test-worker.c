@@ -62,7 +62,8 @@ static void job_done(void *p)
 	assert_false(pthread_equal(j->ran_in, pthread_self()));
 	j->log->done[j->log->n_done++] = j->number;
 	if (j->next)
-		assert_int_equal(worker_submit(j->submit_to, job_run, job_done, job_drop, j->next), 0);
+		assert_int_equal(worker_submit(j->submit_to, job_run, job_done, job_drop, j->next),
+				 0);
 }
 
 static void run_until_done(sd_event *e, const struct job_log *log, int n)
@@ -119,7 +120,8 @@ static void test_submit_from_done(void **state _unused_)
 
 static void *open_gate_later(void *gate)
 {
-	usleep(20000); /* long enough for worker_free() to be waiting; the result is the same if not */
+	usleep(20000); /* long enough for worker_free() to be waiting; the result is the same if not
+			*/
 	atomic_store((atomic_int *)gate, 1);
 	return NULL;
 }
@@ -139,7 +141,8 @@ static void test_free_while_running(void **state _unused_)
 	assert_int_equal(worker_new(e, "test", &w), 0);
 	for (int i = 0; i < 3; i++) {
 		jobs[i] = (struct job){ .number = i, .log = &log, .gate = &gate };
-		assert_int_equal(worker_submit(w, job_run, job_done, i == 2 ? NULL : job_drop, &jobs[i]), 0);
+		assert_int_equal(
+			worker_submit(w, job_run, job_done, i == 2 ? NULL : job_drop, &jobs[i]), 0);
 	}
 	while (atomic_load(&log.started) == 0) {
 		assert_true(clock_now_usec() < deadline);
