@@ -4,10 +4,11 @@
 The policies take turns on hosts of their own, with the same arrivals. Bursts of so many claims at the
 same time are set beside what none can do without, and beside berthd when it asks NVML for each claim.
 """
+import json
 import statistics
 
 import footprint
-from host import Tool, running_host
+from host import BenchError, Tool, running_host, wait_for
 from stats import Check, percentile, summary
 
 POLICIES = ("foresight", "least_loaded")
@@ -95,10 +96,12 @@ def bursts(options, cards, environment=None):
                 floor_ms.append((bare["sweep_usec"] + bare["commits_usec"]) / 1000)
                 answer = burst.ask(f"PUT {clients} b {BURST_PROFILE}")
                 if any(s != 201 for s in answer["statuses"]):
-                    raise RuntimeError(f"burst of {clients}: {answer['statuses']}")
+                    raise BenchError(f"burst of {clients}: {answer['statuses']}")
                 each[clients] += [usec / 1000 for usec in answer["each_usec"]]
                 host.settle()
                 burst.ask(f"DELETE {clients} b")
+                # Some of many releases take more than a second: 202, and the name is not free yet.
+                wait_for(lambda: not json.loads(host.get("/claims")[1])["claims"], "the releases to end")
                 host.settle()
     return each, floor_ms
 
