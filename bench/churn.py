@@ -124,6 +124,7 @@ def run(options):
               percentile(each[32], 50) / percentile(alone[32], 50), "<=", 0.5),
     ]
     return {"checks": checks, "figures": {
+        "unit": "ms",
         "arrivals": options.churn_arrivals, "seeds": options.churn_seeds, "sweep_latency_ms": LATENCY_MS,
         "gb_served_percent": percent, "points_gained": {mix: summary(values) for mix, values in gain.items()},
         "scales": scales, "floor_ms": summary(floor_ms),
