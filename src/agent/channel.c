@@ -38,11 +38,21 @@ static int open_port(const char *path)
 
 void agent_channel_open(struct agent_channel *c, uint32_t vsock_port, const char *virtio_path)
 {
-	c->listener = vsock_port ? open_vsock(vsock_port) : -1;
-	c->port = virtio_path ? open_port(virtio_path) : -1;
-	c->port_client.fd = c->port;
+	c->vsock_port = vsock_port;
+	c->virtio_path = virtio_path;
+	c->listener = c->port = c->port_client.fd = -1;
 	for (unsigned i = 0; i < CHANNEL_CLIENTS_MAX; i++)
 		c->clients[i].fd = -1;
+	(void)agent_channel_open_missing(c);
+}
+
+bool agent_channel_open_missing(struct agent_channel *c)
+{
+	if (c->listener < 0 && c->vsock_port)
+		c->listener = open_vsock(c->vsock_port);
+	if (c->port < 0 && c->virtio_path)
+		c->port = c->port_client.fd = open_port(c->virtio_path);
+	return (c->listener < 0 && c->vsock_port) || (c->port < 0 && c->virtio_path);
 }
 
 void agent_channel_take_listener(struct agent_channel *c, int take_fd)

@@ -30,10 +30,16 @@ struct agent_channel {
 	/* Fills in the answer, newline included; returns its length. */
 	size_t (*answer)(char *ret, size_t size, void *userdata);
 	void *userdata;
+
+	uint32_t vsock_port;
+	const char *virtio_path;
 };
 
 /* vsock_port 0: none. Neither being there is no error: a guest without the devices has no channel. */
 void agent_channel_open(struct agent_channel *c, uint32_t vsock_port, const char *virtio_path);
+/* What was wanted and not there is looked for again: drivers may be loaded after us. True while
+ * something is still missing. */
+bool agent_channel_open_missing(struct agent_channel *c);
 /* A test's own listening socket instead of AF_VSOCK. */
 void agent_channel_take_listener(struct agent_channel *c, int take_fd);
 unsigned agent_channel_poll_fds(const struct agent_channel *c, struct pollfd ret[static CHANNEL_FDS_MAX]);

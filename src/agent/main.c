@@ -27,6 +27,9 @@
 #define SECOND UINT64_C(1000000)
 #define REPORT_PAUSE_USEC (30 * SECOND)
 #define REOPEN_FIRST_USEC SECOND
+/* Drivers of the channels may be loaded after us; looking for them ends when the probe phase does. */
+#define CHANNEL_PAUSE_USEC (5 * SECOND)
+#define CHANNEL_PHASE_USEC (600 * SECOND)
 #define REOPEN_MAX_USEC (60 * SECOND)
 
 static const char usage[] =
@@ -60,6 +63,7 @@ struct agent {
 	uint64_t reported_usec; /* last FAILED report; 0: none yet */
 	bool lost;		/* the watch is lost, which was said */
 	uint64_t reopen_usec, reopen_pause_usec;
+	uint64_t channel_usec, channel_end_usec; /* next look for missing channels; 0: no more */
 };
 
 static uint64_t now_usec(void)
@@ -203,11 +207,24 @@ static int earlier(int a, int b)
 static int timeout_ms(const struct agent *a)
 {
 	uint64_t now = now_usec();
-	int reopen = -1;
+	int reopen = -1, channel = -1;
 
 	if (a->kmsg.fd < 0)
 		reopen = a->reopen_usec <= now ? 0 : (int)((a->reopen_usec - now) / 1000 + 1);
-	return earlier(probe_timeout_ms(&a->probe, now), reopen);
+	if (a->channel_usec)
+		channel = a->channel_usec <= now ? 0 : (int)((a->channel_usec - now) / 1000 + 1);
+	return earlier(earlier(probe_timeout_ms(&a->probe, now), reopen), channel);
+}
+
+static void open_channels(struct agent *a)
+{
+	uint64_t now = now_usec();
+
+	if (a->channel_usec == 0 || now < a->channel_usec)
+		return;
+	a->channel_usec = agent_channel_open_missing(&a->channel) && now < a->channel_end_usec
+				  ? now + CHANNEL_PAUSE_USEC
+				  : 0;
 }
 
 static void take_signals(struct agent *a, int fd)
@@ -222,20 +239,22 @@ static void take_signals(struct agent *a, int fd)
 	}
 }
 
-static int run(struct agent *a)
+/* Before the channels are opened: the serial port sends SIGIO, which would end us. */
+static int open_signals(void)
 {
 	static const int wanted[] = { SIGTERM, SIGINT, SIGCHLD, SIGIO };
 	sigset_t set;
-	int signals;
 
 	sigemptyset(&set);
 	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
 		sigaddset(&set, wanted[i]);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-	if (signals < 0)
-		return EXIT_FAILURE;
+	return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+static int run(struct agent *a, int signals)
+{
 	open_kmsg(a);
 	for (;;) {
 		struct pollfd fds[CHANNEL_FDS_MAX + 2] = { { .fd = signals, .events = POLLIN },
@@ -244,13 +263,15 @@ static int run(struct agent *a)
 
 		if (poll(fds, n + 2, timeout_ms(a)) < 0 && errno != EINTR)
 			return EXIT_FAILURE;
-		if (fds[0].revents)
-			take_signals(a, signals);
 		if (a->kmsg.fd >= 0 && fds[1].revents)
 			read_kmsg(a);
 		else if (a->kmsg.fd < 0 && now_usec() >= a->reopen_usec)
 			open_kmsg(a);
 		agent_channel_handle(&a->channel, fds + 2, n);
+		/* After the channels: a SIGIO is newer than a hang-up that poll() saw. */
+		if (fds[0].revents)
+			take_signals(a, signals);
+		open_channels(a);
 		if (probe_run(&a->probe, now_usec())) {
 			set_state(a, STATE_OK);
 			(void)console_ok_marker(&a->console);
@@ -337,16 +358,21 @@ int main(int argc, char **argv)
 		.virtio_port = "/dev/virtio-ports/org.berth.agent.0",
 		.vsock_port = 52010,
 	};
-	int status = parse_options(&a, argc, argv);
+	int signals, status = parse_options(&a, argc, argv);
 
 	if (status >= 0)
 		return status;
 	if (!a.force && !has_nvidia_function(a.sysfs_root))
 		return EXIT_SUCCESS; /* nothing to watch in this guest */
+	signals = open_signals();
+	if (signals < 0)
+		return EXIT_FAILURE;
 	console_timestamp(a.since);
 	a.channel.answer = answer;
 	a.channel.userdata = &a;
 	agent_channel_open(&a.channel, a.vsock_port, a.virtio_port);
+	a.channel_usec = now_usec();
+	a.channel_end_usec = a.channel_usec + CHANNEL_PHASE_USEC;
 	probe_init(&a.probe, a.nvidia_smi, now_usec());
-	return run(&a);
+	return run(&a, signals);
 }

@@ -141,6 +141,8 @@ static enum agent_state parse_answer(const char *line, size_t len)
 		state = AGENT_OK;
 	else if (text && strcmp(text, "failed") == 0)
 		state = AGENT_FAILED;
+	else if (text && json_is_true(json_object_get(json, "watching")))
+		state = AGENT_NEITHER;
 	json_decref(json);
 	return state;
 }

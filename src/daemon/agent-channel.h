@@ -18,7 +18,8 @@
 #define AGENT_PORT_DEFAULT 52010
 
 enum agent_state {
-	AGENT_UNKNOWN, /* no answer, or the agent does not know yet: contradicts nothing */
+	AGENT_UNKNOWN, /* no answer, or its watch is lost: contradicts nothing */
+	AGENT_NEITHER, /* it watches, and has seen neither success nor failure */
 	AGENT_OK,
 	AGENT_FAILED,
 };

@@ -284,8 +284,8 @@ static void agent_answered(enum agent_state state, void *userdata)
 	struct watch *w = userdata;
 
 	w->query = NULL;
-	if ((state == AGENT_OK && w->kind == MARKER_FAILED) || (state == AGENT_FAILED && w->kind == MARKER_OK))
-		ignore(w, "agent", "the agent answers the opposite on the claim's channel");
+	if (state != AGENT_UNKNOWN && state != (w->kind == MARKER_OK ? AGENT_OK : AGENT_FAILED))
+		ignore(w, "agent", "the agent says otherwise on the claim's channel");
 	else
 		ask_nvml(w);
 }
