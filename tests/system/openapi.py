@@ -26,7 +26,8 @@ def component(name):
 
 
 def explain(errors):
-    return "; ".join(f"{'/'.join(map(str, e.absolute_path))}: {e.message[:300]}" for e in errors)
+    said = [f"{'/'.join(map(str, e.absolute_path))}: {e.message[:300]}" for e in errors[:3]]
+    return "; ".join(said + ["..."] * (len(errors) > 3))
 
 
 def _pattern(path):
