@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs what tools/packages.txt lists and this machine lacks. Does nothing when all is there.
+# Installs what tools/packages.txt, or the list that is given, names and this machine lacks. Does nothing when all is there.
 set -eu
-list=$(dirname "$0")/packages.txt
+list=${1:-$(dirname "$0")/packages.txt}
 missing=
 if ! command -v dpkg-query >/dev/null; then
 	echo "berth: not a Debian system; install these yourself (Debian's names):" >&2

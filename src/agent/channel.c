@@ -8,7 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ANSWER_MAX 900
+#define ANSWER_MAX	900
+#define ANSWER_TRIES	50
+#define ANSWER_PAUSE_MS 20
 
 static int open_vsock(uint32_t port)
 {
@@ -81,9 +83,10 @@ static void answer_client(struct agent_channel *c, int fd)
 	char answer[ANSWER_MAX];
 	size_t n = c->answer(answer, sizeof answer, c->userdata);
 
-	/* The answer fits any socket's buffer; a client that takes none of it gets none. */
-	if (write(fd, answer, n) < 0)
-		return;
+	/* The answer fits any socket's buffer. The serial port refuses while its driver does not know yet
+	 * that the host is there, and what the host wrote can be here before that. */
+	for (unsigned i = 0; write(fd, answer, n) < 0 && errno == EAGAIN && i < ANSWER_TRIES; i++)
+		(void)poll(NULL, 0, ANSWER_PAUSE_MS);
 }
 
 /* 0 when it has ended, -EAGAIN when there is nothing. */

@@ -556,7 +556,8 @@ class FakeAgent:
                     elif self.state == "long":
                         f.write(b"x" * 5000)
                     else:
-                        f.write(json.dumps({"agent": "berth", "state": self.state}).encode() + b"\n")
+                        f.write(json.dumps({"agent": "berth", "state": self.state.removeprefix("watching "),
+                                            "watching": self.state.startswith("watching ")}).encode() + b"\n")
 
     def close(self):
         self.listener.shutdown(socket.SHUT_RDWR)
@@ -598,6 +599,15 @@ def test_agent_that_answers_the_opposite(host, fake_agent, hvsock):
     assert host.failures() == 1
     host.write("vm3", failed())
     host.wait_failures(2)
+
+
+def test_agent_that_has_seen_neither(host, fake_agent):
+    """It watches and says "unknown": then no failure was reported by it, whatever the console says."""
+    agent, channel = fake_agent("watching unknown")
+    host.claim("vm", channel=channel)
+    host.write("vm", failed())
+    wait_for(lambda: host.daemon.metric(ignored("agent")) == 1, "the marker to be ignored")
+    assert (host.failures(), agent.asked) == (0, 1)
 
 
 @pytest.mark.parametrize("state", ["failed", "unknown", "silent", "long", "nobody"])
