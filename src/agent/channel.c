@@ -14,12 +14,15 @@
 
 static int open_vsock(uint32_t port)
 {
-	struct sockaddr_vm address = { .svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY, .svm_port = port };
+	struct sockaddr_vm address = { .svm_family = AF_VSOCK,
+				       .svm_cid = VMADDR_CID_ANY,
+				       .svm_port = port };
 	int fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return -1;
-	if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, CHANNEL_CLIENTS_MAX) < 0) {
+	if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+	    listen(fd, CHANNEL_CLIENTS_MAX) < 0) {
 		close(fd);
 		return -1;
 	}
@@ -64,7 +67,8 @@ void agent_channel_take_listener(struct agent_channel *c, int take_fd)
 	c->listener = take_fd;
 }
 
-unsigned agent_channel_poll_fds(const struct agent_channel *c, struct pollfd ret[static CHANNEL_FDS_MAX])
+unsigned agent_channel_poll_fds(const struct agent_channel *c,
+				struct pollfd ret[static CHANNEL_FDS_MAX])
 {
 	unsigned n = 0;
 
@@ -83,8 +87,8 @@ static void answer_client(struct agent_channel *c, int fd)
 	char answer[ANSWER_MAX];
 	size_t n = c->answer(answer, sizeof answer, c->userdata);
 
-	/* The answer fits any socket's buffer. The serial port refuses while its driver does not know yet
-	 * that the host is there, and what the host wrote can be here before that. */
+	/* The answer fits any socket's buffer. The serial port refuses while its driver does not
+	 * know yet that the host is there, and what the host wrote can be here before that. */
 	for (unsigned i = 0; write(fd, answer, n) < 0 && errno == EAGAIN && i < ANSWER_TRIES; i++)
 		(void)poll(NULL, 0, ANSWER_PAUSE_MS);
 }
@@ -124,7 +128,8 @@ static bool serve_client(struct agent_channel *c, struct channel_client *client)
 {
 	ssize_t n = read_more(client);
 
-	return n == -EAGAIN || (n > 0 && !take_line(c, client) && client->len < sizeof client->line);
+	return n == -EAGAIN ||
+	       (n > 0 && !take_line(c, client) && client->len < sizeof client->line);
 }
 
 static void accept_client(struct agent_channel *c)
@@ -156,7 +161,8 @@ static void handle_port(struct agent_channel *c, short events)
 		while (take_line(c, &c->port_client))
 			;
 		if (c->port_client.len == sizeof c->port_client.line)
-			c->port_client.len = 0; /* an over-long line: its rest is one that is no request */
+			c->port_client.len =
+				0; /* an over-long line: its rest is one that is no request */
 	} else if (events & (POLLHUP | POLLERR)) {
 		c->port_idle = true;
 		c->port_client.len = 0;

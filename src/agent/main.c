@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * berth-agent: watches in the guest whether the NVIDIA driver's init works, and says so on the console.
+ * berth-agent: watches in the guest whether the NVIDIA driver's init works, and says so on the
+ * console.
  *
- * One thread, one poll; after the probe phase it wakes up for records of the kernel and for questions of
- * the host alone. Static, so that any image can carry it.
+ * One thread, one poll; after the probe phase it wakes up for records of the kernel and for
+ * questions of the host alone. Static, so that any image can carry it.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -24,18 +25,21 @@
 #include "agent/probe.h"
 #include "base/str.h"
 
-#define SECOND UINT64_C(1000000)
+#define SECOND		  UINT64_C(1000000)
 #define REPORT_PAUSE_USEC (30 * SECOND)
 #define REOPEN_FIRST_USEC SECOND
-/* Drivers of the channels may be loaded after us; looking for them ends when the probe phase does. */
+/* Drivers of the channels may be loaded after us; looking for them ends when the probe phase does.
+ */
 #define CHANNEL_PAUSE_USEC (5 * SECOND)
 #define CHANNEL_PHASE_USEC (600 * SECOND)
-#define REOPEN_MAX_USEC (60 * SECOND)
+#define REOPEN_MAX_USEC	   (60 * SECOND)
 
 static const char usage[] =
 	"Usage: berth-agent [OPTION...]\n"
-	"Watches the guest's kernel log for failures of the NVIDIA driver's init and reports them on the\n"
-	"console, where the host's berthd reads them. Does nothing in a guest without an NVIDIA function.\n"
+	"Watches the guest's kernel log for failures of the NVIDIA driver's init and reports them "
+	"on the\n"
+	"console, where the host's berthd reads them. Does nothing in a guest without an NVIDIA "
+	"function.\n"
 	"\n"
 	"  --kmsg PATH          kernel log (/dev/kmsg)\n"
 	"  --console PATH       where reports go (/dev/console)\n"
@@ -74,7 +78,8 @@ static uint64_t now_usec(void)
 	return (uint64_t)ts.tv_sec * SECOND + (uint64_t)ts.tv_nsec / 1000;
 }
 
-/* --- Reports ------------------------------------------------------------------------------------------- */
+/* --- Reports
+ * ------------------------------------------------------------------------------------------- */
 
 static void set_state(struct agent *a, int state)
 {
@@ -104,8 +109,9 @@ static void watch_lost(struct agent *a, const char *why)
 	if (!a->lost) {
 		a->lost = true;
 		a->reopen_pause_usec = REOPEN_FIRST_USEC;
-		snprintf(text, sizeof text, "berth-agent: lost the watch of %.100s (%.60s), reopening it", a->kmsg.path,
-			 why);
+		snprintf(text, sizeof text,
+			 "berth-agent: lost the watch of %.100s (%.60s), reopening it",
+			 a->kmsg.path, why);
 		(void)console_note(&a->console, text);
 	} else {
 		a->reopen_pause_usec = MIN(a->reopen_pause_usec * 2, REOPEN_MAX_USEC);
@@ -121,7 +127,8 @@ static void open_kmsg(struct agent *a)
 		watch_lost(a, strerror(-r));
 	} else if (a->lost) {
 		a->lost = false;
-		(void)console_note(&a->console, "berth-agent: watching the kernel log again; what came between was not seen");
+		(void)console_note(&a->console, "berth-agent: watching the kernel log again; what "
+						"came between was not seen");
 	}
 }
 
@@ -130,12 +137,15 @@ static void read_kmsg(struct agent *a)
 	int r = kmsg_read(&a->kmsg, init_failed, a);
 
 	if (r == 1)
-		(void)console_note(&a->console, "berth-agent: kernel records were overwritten before they were read");
+		(void)console_note(
+			&a->console,
+			"berth-agent: kernel records were overwritten before they were read");
 	else if (r < 0)
 		watch_lost(a, strerror(-r));
 }
 
-/* --- The host asks --------------------------------------------------------------------------------------- */
+/* --- The host asks
+ * --------------------------------------------------------------------------------------- */
 
 static size_t answer(char *ret, size_t size, void *userdata)
 {
@@ -148,7 +158,9 @@ static size_t answer(char *ret, size_t size, void *userdata)
 	for (const char *c = a->nvrm; *c; c++) {
 		if (*c == '\\')
 			nvrm[n++] = '\\';
-		nvrm[n++] = (unsigned char)*c < 0x80 ? *c : '?'; /* quotes and controls are gone already */
+		nvrm[n++] = (unsigned char)*c < 0x80
+				    ? *c
+				    : '?'; /* quotes and controls are gone already */
 	}
 	nvrm[n] = '\0';
 	len = snprintf(ret, size,
@@ -159,12 +171,15 @@ static size_t answer(char *ret, size_t size, void *userdata)
 	return len < 0 ? 0 : MIN((size_t)len, size - 1);
 }
 
-/* --- Is there a GPU? --------------------------------------------------------------------------------------- */
+/* --- Is there a GPU?
+ * --------------------------------------------------------------------------------------- */
 
-static bool starts_with_hex(const char *sysfs_root, const char *device, const char *attribute, const char *wanted)
+static bool starts_with_hex(const char *sysfs_root, const char *device, const char *attribute,
+			    const char *wanted)
 {
 	char path[512], text[16] = "";
-	int fd, n = snprintf(path, sizeof path, "%s/bus/pci/devices/%s/%s", sysfs_root, device, attribute);
+	int fd, n = snprintf(path, sizeof path, "%s/bus/pci/devices/%s/%s", sysfs_root, device,
+			     attribute);
 	bool same = false;
 
 	if (n < 0 || (size_t)n >= sizeof path)
@@ -197,7 +212,9 @@ static bool has_nvidia_function(const char *sysfs_root)
 	return found;
 }
 
-/* --- The loop ------------------------------------------------------------------------------------------------ */
+/* --- The loop
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static int earlier(int a, int b)
 {
@@ -279,9 +296,21 @@ static int run(struct agent *a, int signals)
 	}
 }
 
-/* --- Options --------------------------------------------------------------------------------------------------- */
+/* --- Options
+ * ---------------------------------------------------------------------------------------------------
+ */
 
-enum { OPT_KMSG = 256, OPT_CONSOLE, OPT_SYSFS, OPT_SMI, OPT_PREFIX, OPT_VSOCK, OPT_VIRTIO, OPT_FORCE, OPT_VERSION };
+enum {
+	OPT_KMSG = 256,
+	OPT_CONSOLE,
+	OPT_SYSFS,
+	OPT_SMI,
+	OPT_PREFIX,
+	OPT_VSOCK,
+	OPT_VIRTIO,
+	OPT_FORCE,
+	OPT_VERSION
+};
 
 /* -1: go on; else the exit status. */
 static int parse_options(struct agent *a, int argc, char **argv)

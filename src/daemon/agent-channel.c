@@ -29,7 +29,7 @@ struct channel {
 struct agent_query {
 	int fd;
 	sd_event_source *io, *timer;
-	bool connecting;    /* hvsock: its "OK" line has not come yet */
+	bool connecting; /* hvsock: its "OK" line has not come yet */
 	char request[64];
 	size_t sent;
 	char answer[ANSWER_MAX];
@@ -38,7 +38,8 @@ struct agent_query {
 	void *userdata;
 };
 
-/* --- The name of a channel ------------------------------------------------------------------------ */
+/* --- The name of a channel
+ * ------------------------------------------------------------------------ */
 
 static int parse_port(const char *s, uint32_t *ret)
 {
@@ -108,7 +109,8 @@ int agent_channel_check(const char *channel, struct error *err)
 	return error_set(err, EINVAL, "must be vsock:CID[:PORT], unix:PATH or hvsock:PATH:PORT");
 }
 
-/* --- The conversation ------------------------------------------------------------------------------ */
+/* --- The conversation
+ * ------------------------------------------------------------------------------ */
 
 struct agent_query *agent_query_free(struct agent_query *q)
 {
@@ -233,8 +235,8 @@ static int connect_channel(const struct channel *c)
 	return TAKE_FD(fd);
 }
 
-int agent_query_new(sd_event *event, const char *channel, uint64_t timeout_usec, agent_done_fn done, void *userdata,
-		    struct agent_query **ret)
+int agent_query_new(sd_event *event, const char *channel, uint64_t timeout_usec, agent_done_fn done,
+		    void *userdata, struct agent_query **ret)
 {
 	struct agent_query *q;
 	struct channel c;
@@ -256,8 +258,8 @@ int agent_query_new(sd_event *event, const char *channel, uint64_t timeout_usec,
 	if (r >= 0)
 		r = sd_event_add_io(event, &q->io, q->fd, EPOLLIN | EPOLLOUT, on_io, q);
 	if (r >= 0)
-		r = sd_event_add_time(event, &q->timer, CLOCK_MONOTONIC, clock_now_usec() + timeout_usec, 0, on_timeout,
-				      q);
+		r = sd_event_add_time(event, &q->timer, CLOCK_MONOTONIC,
+				      clock_now_usec() + timeout_usec, 0, on_timeout, q);
 	if (r < 0) {
 		agent_query_free(q);
 		return r;

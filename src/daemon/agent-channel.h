@@ -4,10 +4,11 @@
  *
  *   vsock:CID[:PORT]   AF_VSOCK (default port 52010)
  *   unix:PATH          a Unix socket that is the host's end of a virtio-serial port (QEMU)
- *   hvsock:PATH:PORT   a Unix socket that wants "CONNECT PORT\n" first (Firecracker, Cloud Hypervisor)
+ *   hvsock:PATH:PORT   a Unix socket that wants "CONNECT PORT\n" first (Firecracker, Cloud
+ * Hypervisor)
  *
- * One line "status" is sent; the agent answers one line of JSON (see agent/channel.h). The guest is not
- * trusted: the answer is bounded in size and time and is only used to contradict a marker.
+ * One line "status" is sent; the agent answers one line of JSON (see agent/channel.h). The guest is
+ * not trusted: the answer is bounded in size and time and is only used to contradict a marker.
  */
 #pragma once
 
@@ -32,7 +33,7 @@ int agent_channel_check(const char *channel, struct error *err) _must_check_;
 typedef void (*agent_done_fn)(enum agent_state state, void *userdata);
 
 /* Asks; done runs from the loop, once, within timeout_usec. -errno when it cannot even begin. */
-int agent_query_new(sd_event *event, const char *channel, uint64_t timeout_usec, agent_done_fn done, void *userdata,
-		    struct agent_query **ret) _must_check_;
+int agent_query_new(sd_event *event, const char *channel, uint64_t timeout_usec, agent_done_fn done,
+		    void *userdata, struct agent_query **ret) _must_check_;
 /* Ends it without calling done. */
 struct agent_query *agent_query_free(struct agent_query *q);

@@ -19,12 +19,12 @@
 #include "store/health-store.h"
 
 #define AGENT_TIMEOUT_USEC (2 * USEC_PER_SEC)
-#define NVRM_TEXT_MAX 160
+#define NVRM_TEXT_MAX	   160
 
 enum report_stage {
-	REPORT_NONE,	/* nothing to judge */
-	REPORT_AGENT,	/* the agent is being asked */
-	REPORT_NVML,	/* waits for placements newer than nvml_seq */
+	REPORT_NONE,  /* nothing to judge */
+	REPORT_AGENT, /* the agent is being asked */
+	REPORT_NVML,  /* waits for placements newer than nvml_seq */
 	REPORT_STORING,
 	REPORT_WAITING, /* to be judged again by the timer: not stored, or contradicted for now */
 };
@@ -91,8 +91,8 @@ static void end_report(struct watch *w)
 
 static void ignore(struct watch *w, const char *reason, const char *why)
 {
-	log_notice("sentinel: marker ignored claim=%s vf=%s marker=%s reason=%s: %s", w->name, vf_text(w),
-		   kind_name(w->kind), reason, why);
+	log_notice("sentinel: marker ignored claim=%s vf=%s marker=%s reason=%s: %s", w->name,
+		   vf_text(w), kind_name(w->kind), reason, why);
 	node_metrics_count_ignored_marker(w->sentinel->node, reason);
 	end_report(w);
 }
@@ -109,7 +109,8 @@ static void wait_for_timer(struct watch *w)
 	arm(w->sentinel);
 }
 
-/* --- Storing ----------------------------------------------------------------------------------------- */
+/* --- Storing
+ * ----------------------------------------------------------------------------------------- */
 
 static void watch_free(struct watch *w)
 {
@@ -140,17 +141,21 @@ static void tell_change(struct watch *w)
 	case HEALTH_UNCHANGED:
 		return;
 	case HEALTH_FAILURE:
-		log_warning("sentinel: driver init failed in the guest vf=%s claim=%s assignments=%u threshold=%u: %s",
+		log_warning("sentinel: driver init failed in the guest vf=%s claim=%s "
+			    "assignments=%u threshold=%u: %s",
 			    vf_text(w), w->name, w->failures, threshold, w->text);
 		node_metrics_count_init_failure(n);
 		break;
 	case HEALTH_QUARANTINED:
-		log_error("sentinel: VF quarantined, driver init failed in %u assignments vf=%s claim=%s: %s; to lift it "
-			  "see 'berth gpu recover' and 'berth vf clear'", w->failures, vf_text(w), w->name, w->text);
+		log_error("sentinel: VF quarantined, driver init failed in %u assignments vf=%s "
+			  "claim=%s: %s; to lift it "
+			  "see 'berth gpu recover' and 'berth vf clear'",
+			  w->failures, vf_text(w), w->name, w->text);
 		node_metrics_count_quarantine(n);
 		break;
 	case HEALTH_CLEARED:
-		log_notice("sentinel: driver init worked, earlier failures cleared vf=%s claim=%s", vf_text(w), w->name);
+		log_notice("sentinel: driver init worked, earlier failures cleared vf=%s claim=%s",
+			   vf_text(w), w->name);
 		break;
 	}
 	sentinel_health_changed(n);
@@ -162,8 +167,8 @@ static void stored(int result, const struct error *err, void *userdata)
 	struct sentinel *s = w->sentinel;
 
 	if (result < 0) {
-		log_warning("sentinel: report not stored, it comes again vf=%s claim=%s: %s", vf_text(w), w->name,
-			    error_text(err));
+		log_warning("sentinel: report not stored, it comes again vf=%s claim=%s: %s",
+			    vf_text(w), w->name, error_text(err));
 		wait_for_timer(w);
 	} else {
 		tell_change(w);
@@ -185,7 +190,8 @@ static int change_records(struct health *h, void *userdata)
 		w->change = health_report_success(h, w->vf);
 	else
 		r = health_report_failure(h, w->vf, w->name, w->assigned_at, now,
-					  w->sentinel->node->config->vf_quarantine_threshold, &w->change);
+					  w->sentinel->node->config->vf_quarantine_threshold,
+					  &w->change);
 	record = health_find(h, w->vf);
 	w->failures = record ? record->n_failures : 0;
 	return r;
@@ -198,20 +204,23 @@ static void store(struct watch *w)
 		wait_for_timer(w);
 }
 
-/* --- Judging ------------------------------------------------------------------------------------------ */
+/* --- Judging
+ * ------------------------------------------------------------------------------------------ */
 
 /* The claim is still the assignment under which this log is followed. */
 static bool is_current(const struct watch *w)
 {
 	const struct claim_entry *e = node_find_claim(w->sentinel->node, w->name);
 
-	return e && pci_addr_equal(e->claim.vf, w->vf) && strcmp(e->claim.assigned_at, w->assigned_at) == 0;
+	return e && pci_addr_equal(e->claim.vf, w->vf) &&
+	       strcmp(e->claim.assigned_at, w->assigned_at) == 0;
 }
 
 /* A failure of this assignment stands already, or the VF is out of use: nothing new. */
 static bool is_known(const struct watch *w)
 {
-	const struct health_record *r = health_find(health_store_get(w->sentinel->node->health), w->vf);
+	const struct health_record *r = health_find(health_store_get(w->sentinel->node->health),
+						    w->vf);
 
 	if (w->kind == MARKER_OK)
 		return !r || r->quarantined_at[0];
@@ -228,7 +237,8 @@ static bool is_known(const struct watch *w)
 
 enum nvml_view {
 	NVML_VIEW_NOTHING,
-	NVML_VIEW_NOT_YET, /* a vGPU of that type has just started, its placement is not known for a moment */
+	NVML_VIEW_NOT_YET, /* a vGPU of that type has just started, its placement is not known for a
+			      moment */
 	NVML_VIEW_NO_DRIVER,
 	NVML_VIEW_DRIVER,
 };
@@ -241,7 +251,8 @@ static enum nvml_view nvml_shows(const struct watch *w)
 	const struct vf *v = node_find_vf(n, w->vf, NULL);
 	enum nvml_view view = NVML_VIEW_NOTHING;
 
-	if (!c || !v || v->span.size == 0 || c->fallback != NVML_REASON_NONE || !c->nvml || !c->nvml->instances_known)
+	if (!c || !v || v->span.size == 0 || c->fallback != NVML_REASON_NONE || !c->nvml ||
+	    !c->nvml->instances_known)
 		return NVML_VIEW_NOTHING;
 	for (unsigned i = 0; i < c->nvml->n_instances; i++) {
 		const struct nvml_instance *in = &c->nvml->instances[i];
@@ -261,13 +272,15 @@ static void judge_by_nvml(struct watch *w)
 	enum nvml_view view = nvml_shows(w);
 	bool contradicted = view == (w->kind == MARKER_OK ? NVML_VIEW_NO_DRIVER : NVML_VIEW_DRIVER);
 	/* NVML may show a guest driver for a while after its end, or not yet after its init. */
-	bool may_change = clock_now_usec() < w->since_usec + w->sentinel->node->config->contradiction_window_usec;
+	bool may_change = clock_now_usec() <
+			  w->since_usec + w->sentinel->node->config->contradiction_window_usec;
 
 	if ((contradicted || view == NVML_VIEW_NOT_YET) && may_change)
 		wait_for_timer(w);
 	else if (contradicted)
-		ignore(w, "nvml", w->kind == MARKER_OK ? "NVML shows the vGPU without a guest driver"
-						       : "NVML shows a loaded guest driver on the vGPU");
+		ignore(w, "nvml",
+		       w->kind == MARKER_OK ? "NVML shows the vGPU without a guest driver"
+					    : "NVML shows a loaded guest driver on the vGPU");
 	else
 		store(w);
 }
@@ -304,8 +317,8 @@ static void judge(struct watch *w)
 		end_report(w);
 		return;
 	}
-	if (w->channel[0] && agent_query_new(w->sentinel->node->event, w->channel, AGENT_TIMEOUT_USEC, agent_answered,
-					     w, &w->query) == 0)
+	if (w->channel[0] && agent_query_new(w->sentinel->node->event, w->channel,
+					     AGENT_TIMEOUT_USEC, agent_answered, w, &w->query) == 0)
 		w->stage = REPORT_AGENT;
 	else
 		ask_nvml(w);
@@ -316,7 +329,8 @@ void sentinel_snapshot_arrived(struct node *n)
 	struct sentinel *s = n->sentinel;
 
 	for (unsigned i = 0; s && i < s->n; i++)
-		if (s->watches[i]->stage == REPORT_NVML && n->answered_seq > s->watches[i]->nvml_seq)
+		if (s->watches[i]->stage == REPORT_NVML &&
+		    n->answered_seq > s->watches[i]->nvml_seq)
 			judge_by_nvml(s->watches[i]);
 }
 
@@ -332,7 +346,8 @@ static int timer_fired(sd_event_source *source, uint64_t usec, void *userdata)
 	return 0;
 }
 
-/* --- Lines --------------------------------------------------------------------------------------------- */
+/* --- Lines
+ * --------------------------------------------------------------------------------------------- */
 
 static void got_line(const char *key, const char *line, size_t len, void *userdata)
 {
@@ -343,7 +358,8 @@ static void got_line(const char *key, const char *line, size_t len, void *userda
 
 	if (!w)
 		return;
-	kind = marker_parse(line, len, (const char *const *)config->marker_prefixes, config->n_marker_prefixes);
+	kind = marker_parse(line, len, (const char *const *)config->marker_prefixes,
+			    config->n_marker_prefixes);
 	if (kind == MARKER_NONE)
 		return;
 	w->latest = kind;
@@ -373,7 +389,8 @@ static void got_pass(const char *key, void *userdata)
 	judge(w);
 }
 
-/* --- Which logs ------------------------------------------------------------------------------------------ */
+/* --- Which logs
+ * ------------------------------------------------------------------------------------------ */
 
 void sentinel_unwatch(struct node *n, const char *name)
 {
@@ -419,8 +436,8 @@ void sentinel_watch(struct node *n, const struct claim *claim)
 	memcpy(w->channel, claim->channel, sizeof w->channel);
 	s->watches[s->n++] = w;
 	if (console_tail_add(s->tail, w->name, claim->console_log, &err) < 0) {
-		log_warning("sentinel: console log cannot be followed, not watching claim=%s: %s", w->name,
-			    error_text(&err));
+		log_warning("sentinel: console log cannot be followed, not watching claim=%s: %s",
+			    w->name, error_text(&err));
 		w->removed = true;
 		drop_removed(s);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A kernel module for a test guest: prints what NVIDIA's driver prints when its init fails, once it is
- * loaded and as often as asked to. The real driver needs a GPU. */
+/* A kernel module for a test guest: prints what NVIDIA's driver prints when its init fails, once it
+ * is loaded and as often as asked to. The real driver needs a GPU. */
 #include <linux/module.h>
 
 static int times = 1;
