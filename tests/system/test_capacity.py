@@ -405,7 +405,7 @@ def test_foreign_writes_are_seen(daemon, sim):
     wait_for(lambda: daemon.vfs()[vf]["profile"] == "NVIDIA L40S-12Q", "the other type", 3)
     sim.ctl("configure", vf, 0)
     wait_for(lambda: daemon.available()["L40S-24Q"] == 4, "the room to be back", 3)
-    assert daemon.vfs()[vf]["state"] == "free"
+    wait_for(lambda: daemon.vfs()[vf]["state"] == "free", "the VF to be seen free", 3)
     assert daemon.metric("berth_placement_drift_total") == 0
 
 
