@@ -37,6 +37,7 @@ static int take_count(struct fit_query *q, const char *name, const json_t *v, st
 static int take_max_of(struct fit_query *q, const json_t *v, struct error *err)
 {
 	const char *name = json_string_value(v);
+	json_t *zero;
 	int r;
 
 	if (!name)
@@ -47,7 +48,9 @@ static int take_max_of(struct fit_query *q, const json_t *v, struct error *err)
 		q->max_of = (int)i;
 		return 0;
 	}
-	r = take_count(q, name, json_integer(0), err);
+	zero = json_integer(0);
+	r = take_count(q, name, zero, err);
+	json_decref(zero);
 	q->max_of = (int)q->n_profiles - 1;
 	return r;
 }
