@@ -277,7 +277,7 @@ def test_vf_removed_and_restored(daemon, sim):
     vf = vf_addresses(A)[7]
     sim.ctl("remove", vf)
     wait_for(lambda: slots(daemon) == (63, 0, 63), "the VF to be missed", 4)
-    assert vf not in daemon.vfs()
+    wait_for(lambda: vf not in daemon.vfs(), "the scan that follows", 4)
     sim.ctl("restore", vf)
     wait_for(lambda: slots(daemon) == (64, 0, 64), "the VF to be back", 4)
 
