@@ -17,6 +17,7 @@ import time
 import churn
 import claims
 import footprint
+import health
 import inventory
 import placement
 import report
@@ -24,7 +25,8 @@ import resources
 from host import BenchError, terminate_on_signals
 
 MEASUREMENTS = {"claims": claims, "resources": resources, "inventory": inventory,
-                "footprint": footprint, "placement": placement, "churn": churn}
+                "footprint": footprint, "health": health, "placement": placement,
+                "churn": churn}
 
 
 # Of a reference that always does the same; above it the ratios say little.
