@@ -29,7 +29,7 @@ LAYERS = {
     'sim': {'base', 'sim'},
 }
 # Of http, only these may know the daemon: the others are a server of anything.
-HTTP_WITH_DAEMON = re.compile(r'api(-[a-z]+)?\.[ch]$')
+HTTP_WITH_DAEMON = re.compile(r'^api(-[a-z]+)*\.[ch]$')
 # The pure layer has no business with these.
 MODEL_FORBIDDEN = {'fcntl.h', 'unistd.h', 'pthread.h', 'time.h', 'sys/socket.h', 'systemd/sd-event.h', 'dirent.h'}
 
