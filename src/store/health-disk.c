@@ -172,10 +172,12 @@ static void drop_leftover(const struct health_disk *d)
 		(void)unlink(tmp);
 }
 
-static bool is_unchanged(const struct health_disk *d)
+bool health_disk_is_unchanged(const struct health_disk *d)
 {
 	struct stat st;
 
+	if (!d->prepared)
+		return false;
 	if (lstat(d->path, &st) < 0)
 		return errno == ENOENT && !d->exists;
 	return d->exists && d->settled && is_same_file(&st, &d->st);
@@ -188,7 +190,7 @@ int health_disk_look(struct health_disk *d, bool force, struct health *ret, stru
 	int r;
 
 	*note = ERROR_INIT;
-	if (d->prepared && !force && is_unchanged(d))
+	if (!force && health_disk_is_unchanged(d))
 		return 0;
 	if (!d->prepared) {
 		r = make_folder(d, err);

@@ -24,6 +24,9 @@ struct health_disk {
 int health_disk_init(struct health_disk *d, const char *data_dir) _must_check_; /* -ENOMEM */
 void health_disk_done(struct health_disk *d);
 
+/* Still the file (or still none) that was looked at or written last. One lstat: cheap enough for
+ * the loop, once a second, so that nothing else has to wake up for it. */
+bool health_disk_is_unchanged(const struct health_disk *d) _must_check_;
 /* 0: still the file that was looked at or written last. 1: another one, or `force`: *ret is what is
  * in it, note (code 0) a sentence for a person or "". Negative: it cannot be used, and is left as
  * it is. */

@@ -279,6 +279,10 @@ static int on_timer(sd_event_source *source _unused_, uint64_t usec _unused_, vo
 {
 	struct health_store *s = userdata;
 
+	if (!s->job.out && s->readable && !s->unwritten && health_disk_is_unchanged(&s->disk)) {
+		arm(s);
+		return 0;
+	}
 	s->look_due = true;
 	go_on(s);
 	return 0;
