@@ -363,6 +363,7 @@ def test_f18_typos_wipe_nothing(start_sim, start_daemon):
     wrong = {"sysfs_root": str(sim.root / "sysfs"), "unclaimed_grace": 0, "reconcile_interval": "200ms"}
     daemon.restart(wrong, ready=False)
     assert daemon.request("GET", "/readyz").status == 503
+    wait_for(lambda: daemon.request("GET", "/claims").status == 200, "the database to be read")
     assert set(daemon.claims()) == {f"vm{i}" for i in range(5)}
     daemon.restart({"sysfs_root": str(sim.sys)})
     assert {c["problem"] for c in daemon.claims().values()} == {None} and len(daemon.claims()) == 5
