@@ -130,11 +130,23 @@ def unit_tests(name, path):
     TOTAL.add(count.passed, count.failed, count.skipped)
 
 
+RETRY_MAX = 3  # more than so many are no accident
+
+
+def run_again(name, test, env):
+    """A failed system test, alone: hundreds run beside each other on few cores, and a time limit may be
+    missed for that. One that passes now is said aloud; a fault that is there fails again."""
+    status, output = run([PYTHON, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--timeout', '120', test], env,
+                         timeout=180)
+    say(f'{name}: FLAKY, passed alone: {test}' if status == 0 else f'{name}: failed again, alone: {test}')
+    return status == 0
+
+
 def pytest(name, path, arguments, workers):
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, 'report.xml')
         command = [PYTHON, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--junitxml', report, '-n', str(workers),
-                   '-r', 's', '--timeout', '240'] + arguments
+                   '-r', 'sfE', '--timeout', '240'] + arguments
         env = dict(SANITIZER_ENV, BERTH_BIN=os.path.join(path, 'bin'), BERTH_HELPER_DIR=os.path.join(path, 'bin'),
                    BERTH_SANITIZER=name, PYTHONDONTWRITEBYTECODE='1')
         for key in SANITIZER_ENV:  # also what a helper or a killed daemon had to say
@@ -160,6 +172,11 @@ def pytest(name, path, arguments, workers):
                 say(f'{name}: {line}')
         if failed or status not in (0, 5):
             say('\n'.join(output.splitlines()[-150:]))
+        if 0 < failed <= RETRY_MAX and status == 1:
+            again = sorted(set(re.findall(r'^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$', output, re.M)))
+            mended = sum(run_again(name, test, env) for test in again)
+            if again and mended == len(again):
+                passed, failed, status = passed + failed, 0, 0
         if status not in (0, 1, 5) and failed == 0:
             failed = 1
         say(f'{name}: system tests: {passed} passed, {failed} failed, {skipped} skipped')
