@@ -3,30 +3,7 @@
 # The main job on a simulated two-card L40S host: what fits, claims for several VMs, the map, release.
 # Leaves nothing behind.
 set -euo pipefail
-bin=$(cd "${1:-build/bin}" && pwd)
-export PATH="$bin:$PATH"
-root=$(mktemp -d /tmp/berth-demo.XXXXXX)
-sim= daemon=
-
-cleanup() {
-	status=$?
-	trap - EXIT
-	if [ "$status" != 0 ] && [ -s "$root.log" ]; then
-		echo "--- log of berth-sim and berthd"
-		tail -n 30 "$root.log"
-	fi
-	for pid in $daemon $sim; do
-		kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null || true
-	done
-	if mountpoint -q "$root/sys" || mountpoint -q "$root/dev"; then
-		echo "berth: $root is still mounted" >&2
-		exit 1
-	fi
-	rm -rf "$root" "$root.log" "$root.out"
-	exit "$status"
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM
+. "$(dirname "$0")/demo-lib.sh" "${1:-build/bin}"
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 [ -t 1 ] || say() { printf '\n%s\n' "$*"; }
