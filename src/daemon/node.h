@@ -13,7 +13,7 @@
 
 #include "base/metrics.h"
 #include "base/worker.h"
-#include "daemon/config.h"
+#include "config/config.h"
 #include "host/card-client.h"
 #include "host/inventory.h"
 #include "http/events.h"

@@ -15,17 +15,18 @@ BIN = pathlib.Path(os.environ.get('BERTH_BIN', ROOT / 'build' / 'bin'))
 LAYERS = {
     'base': {'base'},
     'model': {'base', 'model'},
+    'config': {'base', 'model', 'config'},
     'host': {'base', 'model', 'host'},
     'nvml': {'base', 'model', 'nvml'},
     'store': {'base', 'model', 'store'},
     'grpc': {'base', 'grpc'},
     'client': {'base', 'model', 'client'},
     'helper': {'base', 'model', 'host', 'nvml', 'helper'},
-    'http': {'base', 'model', 'host', 'nvml', 'store', 'http', 'daemon'},
-    'daemon': {'base', 'model', 'host', 'nvml', 'store', 'http', 'daemon'},
+    'http': {'base', 'model', 'config', 'host', 'nvml', 'store', 'http', 'daemon'},
+    'daemon': {'base', 'model', 'config', 'host', 'nvml', 'store', 'http', 'daemon'},
     'plugin': {'base', 'model', 'host', 'nvml', 'grpc', 'http', 'proto', 'plugin'},
     'agent': {'base', 'agent'},
-    'cli': {'base', 'model', 'client', 'cli'},
+    'cli': {'base', 'model', 'config', 'host', 'client', 'cli'},
     'sim': {'base', 'sim'},
 }
 # Of http, only these may know the daemon: the others are a server of anything.
@@ -146,9 +147,9 @@ def test_man_pages_render(page):
 
 
 def test_config_keys_are_documented():
-    keys = set(re.findall(r'\{\s*"([a-z_]+)"', (ROOT / 'src/daemon/config-schema.c').read_text()))
+    keys = set(re.findall(r'\{\s*"([a-z_]+)"', (ROOT / 'src/config/schema.c').read_text()))
     text = (ROOT / 'man/berthd.yaml.5.scd').read_text().replace('\\_', '_')
-    assert keys, 'no keys found in config-schema.c'
+    assert keys, 'no keys found in schema.c'
     assert not {k for k in keys if k not in text}
 
 

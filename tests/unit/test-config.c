@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "daemon/config.h"
+#include "config/config.h"
 
 #include <cmocka.h>
 

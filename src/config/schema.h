@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of all settings: path, kind, range, default. Private to daemon/config; reading the
+ * The table of all settings: path, kind, range, default. Private to config/config.c; reading the
  * file's structure is config.c's part.
  */
 #pragma once
 
-#include "daemon/config.h"
+#include "config/config.h"
 
 #define CONFIG_PATH_MAX	    64 /* "section.key" with NUL */
 #define CONFIG_SETTINGS_MAX 64

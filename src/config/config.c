@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/config.h"
+#include "config/config.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/str.h"
-#include "daemon/config-schema.h"
+#include "config/schema.h"
 
 #define NAME_SHOWN_MAX 100
 

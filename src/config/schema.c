@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/config-schema.h"
+#include "config/schema.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
