@@ -67,6 +67,13 @@ void api_post_driver_resume(struct http_request *req, void *userdata);
 
 /* 0, or the request was answered with a problem: it has query keys and wants none. */
 int api_refuse_query(struct http_request *req);
+/* What whoever is at the other end may do. */
+enum api_role {
+	API_ROLE_READER,   /* GET only */
+	API_ROLE_CLAIMANT, /* ... claims, releases and cordons */
+	API_ROLE_ADMIN, /* ... recovers cards, changes health records, stops the driver's helper */
+};
+enum api_role api_role(const struct http_request *req);
 /* True when the caller is not root; the request was answered then. `what` completes "only root
  * may". */
 bool api_refuse_others(struct http_request *req, const char *what);

@@ -95,12 +95,20 @@ void api_get_events(struct http_request *req, void *userdata)
 /* --- The NVML helper, by hand ------------------------------------------------------------------
  */
 
-bool api_refuse_others(struct http_request *req, const char *what)
+enum api_role api_role(const struct http_request *req)
 {
 	struct http_peer peer;
+
+	if (!http_request_peer(req, &peer))
+		return API_ROLE_READER;
+	return peer.uid == 0 ? API_ROLE_ADMIN : API_ROLE_CLAIMANT;
+}
+
+bool api_refuse_others(struct http_request *req, const char *what)
+{
 	struct error err = ERROR_INIT;
 
-	if (http_request_peer(req, &peer) && peer.uid == 0)
+	if (api_role(req) == API_ROLE_ADMIN)
 		return false;
 	error_set(&err, E_FORBIDDEN, "only root may %s", what);
 	http_reply_error(req, -E_FORBIDDEN, &err);
