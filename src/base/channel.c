@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,47 +12,12 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "base/child.h"
 #include "base/cleanup.h"
-
-extern char **environ;
 
 #ifndef BERTH_LIBEXECDIR
 #define BERTH_LIBEXECDIR "/usr/libexec/berth"
 #endif
-
-static int spawn_with(const char *path, char *const argv[], int child_fd, pid_t *ret_pid)
-{
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
-	sigset_t none, all;
-	int r;
-
-	r = posix_spawn_file_actions_init(&actions);
-	if (r != 0)
-		return -r;
-	r = posix_spawnattr_init(&attr);
-	if (r != 0) {
-		posix_spawn_file_actions_destroy(&actions);
-		return -r;
-	}
-	sigemptyset(&none);
-	sigfillset(&all);
-	sigdelset(&all, SIGKILL);
-	sigdelset(&all, SIGSTOP);
-	if ((r = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY,
-						  0)) == 0 &&
-	    (r = posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO)) == 0 &&
-	    (r = posix_spawn_file_actions_adddup2(&actions, child_fd, CHANNEL_FD)) == 0 &&
-	    (r = posix_spawn_file_actions_addclosefrom_np(&actions, CHANNEL_FD + 1)) == 0 &&
-	    (r = posix_spawnattr_setsigmask(&attr, &none)) == 0 &&
-	    (r = posix_spawnattr_setsigdefault(&attr, &all)) == 0 &&
-	    (r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)) ==
-		    0)
-		r = posix_spawn(ret_pid, path, &actions, &attr, argv, environ);
-	posix_spawnattr_destroy(&attr);
-	posix_spawn_file_actions_destroy(&actions);
-	return -r;
-}
 
 int channel_spawn(const char *path, char *const argv[], pid_t *ret_pid, int *ret_pidfd, int *ret_fd)
 {
@@ -79,10 +43,13 @@ int channel_spawn(const char *path, char *const argv[], pid_t *ret_pid, int *ret
 		close(theirs);
 		theirs = higher;
 	}
-	r = spawn_with(path, argv, theirs, &pid);
+	r = child_start(
+		&(struct child_options){
+			.path = path, .argv = argv, .output_fd = -1, .extra_fd = theirs },
+		&pid);
 	if (r < 0)
 		return r;
-	/* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): spawn_with() has set it. */
+	/* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): child_start() has set it. */
 	pidfd = pidfd_open(pid, 0);
 	if (pidfd < 0) {
 		r = -errno;

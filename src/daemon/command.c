@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,12 +13,11 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/str.h"
 
 #define WORDS_MAX 64
-
-extern char **environ;
 
 struct command {
 	pid_t pid;
@@ -150,38 +148,6 @@ static char *replace(const char *word, const struct command_word words[], size_t
 	return text;
 }
 
-static int spawn(char *const argv[], int output, pid_t *ret)
-{
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
-	sigset_t none, all;
-	int r;
-
-	sigemptyset(&none);
-	sigfillset(&all);
-	sigdelset(&all, SIGKILL);
-	sigdelset(&all, SIGSTOP);
-	if (posix_spawn_file_actions_init(&actions) != 0)
-		return -ENOMEM;
-	if (posix_spawnattr_init(&attr) != 0) {
-		posix_spawn_file_actions_destroy(&actions);
-		return -ENOMEM;
-	}
-	if ((r = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)) == 0 &&
-	    (r = posix_spawn_file_actions_adddup2(&actions, output, 1)) == 0 &&
-	    (r = posix_spawn_file_actions_adddup2(&actions, output, 2)) == 0 &&
-	    (r = posix_spawn_file_actions_addclosefrom_np(&actions, 3)) == 0 &&
-	    (r = posix_spawnattr_setpgroup(&attr, 0)) == 0 &&
-	    (r = posix_spawnattr_setsigmask(&attr, &none)) == 0 &&
-	    (r = posix_spawnattr_setsigdefault(&attr, &all)) == 0 &&
-	    (r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-							 POSIX_SPAWN_SETSIGDEF)) == 0)
-		r = posix_spawnp(ret, argv[0], &actions, &attr, argv, environ);
-	posix_spawnattr_destroy(&attr);
-	posix_spawn_file_actions_destroy(&actions);
-	return -r;
-}
-
 static int split(const char *line, const struct command_word words[], size_t n_words,
 		 char *argv[WORDS_MAX + 1])
 {
@@ -223,7 +189,12 @@ int command_start(sd_event *event, const char *line, const struct command_word w
 		c->fd = fds[0];
 		write_end = fds[1];
 		fcntl(write_end, F_SETFL, 0); /* the child's end blocks, as programs expect */
-		r = spawn(argv, write_end, &c->pid);
+		r = child_start(&(struct child_options){ .path = argv[0],
+							 .argv = argv,
+							 .output_fd = write_end,
+							 .extra_fd = -1,
+							 .own_group = true },
+				&c->pid);
 	}
 	for (size_t i = 0; argv[i]; i++)
 		free(argv[i]);
