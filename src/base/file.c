@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -196,4 +197,15 @@ int file_link_basename(int dir_fd, const char *path, char *ret, size_t size)
 	target[n] = '\0';
 	base = strrchr(target, '/');
 	return str_copy(ret, size, base ? base + 1 : target);
+}
+
+void file_reserve_standard(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDONLY); /* no O_CLOEXEC: children get it, too */
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
 }

@@ -35,3 +35,7 @@ int file_make_dirs(const char *path, mode_t mode) _must_check_;
 /* Final component of a symlink's target ("nvidia" of "../../../bus/pci/drivers/nvidia").
  * -errno of readlink, -ENAMETOOLONG. */
 int file_link_basename(int dir_fd, const char *path, char *ret, size_t size) _must_check_;
+
+/* Opens /dev/null, for reading, at those of the descriptors 0, 1 and 2 that are closed, so that
+ * nothing opened later ends up where messages are written. First thing in main(). */
+void file_reserve_standard(void);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "cli/cli.h"
 
@@ -66,7 +67,7 @@ static int run_command(struct cli *cli, int argc, char **argv)
 	return cli->command->run(cli, argc, argv);
 }
 
-int main(int argc, char **argv)
+static int run_program(int argc, char **argv)
 {
 	static const struct option options[] = { CLI_COMMON_OPTIONS,
 						 { "version", no_argument, NULL, 'V' },
@@ -76,7 +77,6 @@ int main(int argc, char **argv)
 	static char program[] = "berth";
 	int opt;
 
-	setlocale(LC_CTYPE, "");
 	if (argc > 0)
 		argv[0] = program;
 	/* '+': what follows the command is the command's. */
@@ -104,4 +104,16 @@ int main(int argc, char **argv)
 		return EXIT_STATUS_USAGE;
 	}
 	return run_command(&cli, argc - optind, argv + optind);
+}
+
+int main(int argc, char **argv)
+{
+	int status;
+
+	file_reserve_standard();
+	setlocale(LC_CTYPE, "");
+	status = run_program(argc, argv);
+	if (status == EXIT_STATUS_OK && (fflush(stdout) != 0 || ferror(stdout)))
+		return cli_error(EXIT_STATUS_ERROR, "cannot write to standard output");
+	return status;
 }

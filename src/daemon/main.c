@@ -339,8 +339,10 @@ int main(int argc, char **argv)
 	struct options o = { .config = DEFAULT_CONFIG };
 	struct error err = ERROR_INIT;
 	struct config *config = NULL;
-	int status = parse_options(argc, argv, &o);
+	int status;
 
+	file_reserve_standard();
+	status = parse_options(argc, argv, &o);
 	if (status >= 0)
 		return status;
 	log_init("berthd", LOG_LEVEL_INFO);

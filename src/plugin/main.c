@@ -404,8 +404,10 @@ int main(int argc, char **argv)
 	struct run_dir run_dir = RUN_DIR_INIT;
 	struct error err = ERROR_INIT;
 	struct plugin *p;
-	int status = parse_options(argc, argv, &cmd), r;
+	int status, r;
 
+	file_reserve_standard();
+	status = parse_options(argc, argv, &cmd);
 	if (status >= 0)
 		return status;
 	log_init("berth-device-plugin", LOG_LEVEL_INFO);

@@ -388,6 +388,7 @@ int main(int argc, char *argv[])
 {
 	const char *command = argc > 1 ? argv[1] : "";
 
+	file_reserve_standard();
 	log_init("berth-sim", LOG_LEVEL_INFO);
 	for (int i = 1; i < argc && strcmp(command, "ctl") != 0; i++)
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)

@@ -633,3 +633,12 @@ def test_output_that_cannot_be_written(daemon):
         run = subprocess.run([BERTH, "claims"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE,
                              env=plain_env(BERTH_SOCKET=daemon.path))
     assert run.returncode == 1 and "cannot write" in run.stderr
+
+
+@pytest.mark.parametrize("args", [("--version",), ("--help",), ("claims",), ("claims", "--json")])
+@pytest.mark.parametrize("output", [">&-", ">/dev/full"])
+def test_output_that_cannot_be_written_is_an_error(daemon, args, output):
+    daemon.on("GET", "/claims", http(200, {"claims": []}))
+    run = subprocess.run(["sh", "-c", f'exec "$@" {output}', "sh", BERTH, *args], stderr=subprocess.PIPE, text=True,
+                         env=plain_env(BERTH_SOCKET=daemon.path), timeout=DEADLINE)
+    assert run.returncode == 1 and "cannot write" in run.stderr

@@ -312,3 +312,12 @@ def test_records_of_hardware_that_is_gone(start_sim, start_daemon):
         assert daemon.release(name).status == 200
     settled(new, daemon)
     assert set(check_host(new, daemon)) == {"new", "a0"}
+
+
+def test_closed_standard_descriptors(start_sim, start_daemon):
+    """What berthd opens must not end up where messages are written: a log line in the database."""
+    sim = start_sim()
+    daemon = start_daemon(sim, wrap=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
+    for fd in "012":
+        assert os.readlink(f"/proc/{daemon.process.pid}/fd/{fd}") == "/dev/null"
+    assert daemon.claim("vm1").status == 201
