@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/str.h"
 
 struct worker_job {
@@ -163,20 +164,10 @@ struct worker *worker_free(struct worker *w)
 
 int worker_submit(struct worker *w, worker_fn run, worker_fn done, worker_fn drop, void *job)
 {
-	int r = 0;
+	int r;
 
 	pthread_mutex_lock(&w->lock);
-	if (w->n_jobs == w->cap) {
-		size_t cap = w->cap ? w->cap * 2 : 16;
-		struct worker_job *jobs = realloc(w->jobs, cap * sizeof *jobs);
-
-		if (jobs) {
-			w->jobs = jobs;
-			w->cap = cap;
-		} else {
-			r = -ENOMEM;
-		}
-	}
+	r = array_reserve(w->jobs, w->n_jobs, w->cap);
 	if (r == 0) {
 		w->jobs[w->n_jobs++] = (struct worker_job){
 			.run = run, .done = done, .drop = drop, .job = job

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "cli/terminal.h"
 
@@ -31,16 +32,9 @@ void table_done(struct table *t)
 
 void table_add(struct table *t, const char *text)
 {
-	if (t->n_cells == t->cap) {
-		size_t cap = t->cap ? t->cap * 2 : 64;
-		char **cells = reallocarray(t->cells, cap, sizeof(*cells));
-
-		if (!cells) {
-			t->failed = true;
-			return;
-		}
-		t->cells = cells;
-		t->cap = cap;
+	if (array_reserve(t->cells, t->n_cells, t->cap) < 0) {
+		t->failed = true;
+		return;
 	}
 	t->cells[t->n_cells] = strdup(text);
 	if (!t->cells[t->n_cells]) {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/array.h"
 #include "daemon/allocate-internal.h"
 
 #include <errno.h>
@@ -181,21 +182,6 @@ void allocate_capacity_changed(struct node *n)
 
 /* --- Requests ------------------------------------------------------------------------------- */
 
-static int append(void ***array, unsigned *n, unsigned *cap, void *item)
-{
-	if (*n == *cap) {
-		unsigned bigger = MAX(*cap * 2, 4U);
-		void **p = reallocarray(*array, bigger, sizeof *p);
-
-		if (!p)
-			return -ENOMEM;
-		*array = p;
-		*cap = bigger;
-	}
-	(*array)[(*n)++] = item;
-	return 0;
-}
-
 static struct allocation_waiter *add_waiter(struct allocation *a, allocate_done_fn done,
 					    void (*ended)(void *), void *userdata)
 {
@@ -204,10 +190,11 @@ static struct allocation_waiter *add_waiter(struct allocation *a, allocate_done_
 	if (!w)
 		return NULL;
 	*w = (struct allocation_waiter){ a, done, ended, userdata, done && a->n_waiters == 0 };
-	if (append((void ***)&a->waiters, &a->n_waiters, &a->waiters_cap, w) < 0) {
+	if (array_reserve(a->waiters, a->n_waiters, a->waiters_cap) < 0) {
 		free(w);
 		return NULL;
 	}
+	a->waiters[a->n_waiters++] = w;
 	return w;
 }
 
@@ -346,13 +333,13 @@ static void start(struct node *n, const struct allocation_request *request, allo
 	int r;
 
 	w = a ? add_waiter(a, done, NULL, userdata) : NULL;
-	if (!w ||
-	    append((void ***)&n->allocations, &n->n_allocations, &n->allocations_cap, a) < 0) {
+	if (!w || array_reserve(n->allocations, n->n_allocations, n->allocations_cap) < 0) {
 		if (a)
 			allocation_free(a);
 		answer(done, userdata, -E_INTERNAL, "out of memory", NULL);
 		return;
 	}
+	n->allocations[n->n_allocations++] = a;
 	if (old) {
 		release_lost(n, old, replaced, a);
 		*ret_waiter = find(n, request->name) ? w : NULL; /* it may have failed at once */

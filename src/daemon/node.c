@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "daemon/allocate.h"
 #include "daemon/reconcile.h"
 #include "daemon/release.h"
@@ -75,22 +76,6 @@ struct claim_entry *node_find_claim_by_vf(const struct node *n, struct pci_addr 
 	return NULL;
 }
 
-/* Makes room for one more pointer. */
-static int grow(void ***array, unsigned n, unsigned *cap)
-{
-	unsigned bigger = MAX(*cap * 2, 16U);
-	void **p;
-
-	if (n < *cap)
-		return 0;
-	p = reallocarray(*array, bigger, sizeof *p);
-	if (!p)
-		return -ENOMEM;
-	*array = p;
-	*cap = bigger;
-	return 0;
-}
-
 int node_add_claim(struct node *n, const struct claim *claim, struct claim_entry **ret)
 {
 	struct claim_entry *entry;
@@ -101,7 +86,7 @@ int node_add_claim(struct node *n, const struct claim *claim, struct claim_entry
 	at = claim_index(n, claim->name, &found);
 	if (found)
 		return -EEXIST;
-	r = grow((void ***)&n->claims, n->n_claims, &n->claims_cap);
+	r = array_reserve(n->claims, n->n_claims, n->claims_cap);
 	if (r < 0)
 		return r;
 	entry = calloc(1, sizeof *entry);
@@ -144,7 +129,7 @@ int node_add_undo(struct node *n, const struct undo_record *record, struct undo 
 	int r;
 
 	if (!undo) {
-		r = grow((void ***)&n->undos, n->n_undos, &n->undos_cap);
+		r = array_reserve(n->undos, n->n_undos, n->undos_cap);
 		if (r < 0)
 			return r;
 		undo = calloc(1, sizeof *undo);
@@ -193,7 +178,7 @@ struct node_job *node_job_new(struct node *n, struct card *c, struct pci_addr vf
 {
 	struct node_job *job;
 
-	if (grow((void ***)&n->jobs, n->n_jobs, &n->jobs_cap) < 0)
+	if (array_reserve(n->jobs, n->n_jobs, n->jobs_cap) < 0)
 		return NULL;
 	job = malloc(sizeof *job);
 	if (!job)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -371,15 +372,8 @@ static void scan(struct release *r)
 
 static int add_waiter(struct release *r, release_done_fn done, void *userdata)
 {
-	if (r->n_waiters == r->waiters_cap) {
-		unsigned bigger = MAX(r->waiters_cap * 2, 4U);
-		struct release_waiter *p = reallocarray(r->waiters, bigger, sizeof *p);
-
-		if (!p)
-			return -ENOMEM;
-		r->waiters = p;
-		r->waiters_cap = bigger;
-	}
+	if (array_reserve(r->waiters, r->n_waiters, r->waiters_cap) < 0)
+		return -ENOMEM;
 	r->waiters[r->n_waiters++] = (struct release_waiter){ done, userdata };
 	return 0;
 }

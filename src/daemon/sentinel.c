@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -412,18 +413,7 @@ void sentinel_watch(struct node *n, const struct claim *claim)
 	if (!s || !claim->console_log[0] || claim->state != CLAIM_STATE_BOUND)
 		return;
 	sentinel_unwatch(n, claim->name);
-	w = calloc(1, sizeof *w);
-	if (s->n == s->cap) {
-		struct watch **more = reallocarray(s->watches, MAX(s->cap * 2, 16U), sizeof *more);
-
-		if (!more) {
-			free(w);
-			w = NULL;
-		} else {
-			s->watches = more;
-			s->cap = MAX(s->cap * 2, 16U);
-		}
-	}
+	w = array_reserve(s->watches, s->n, s->cap) < 0 ? NULL : calloc(1, sizeof *w);
 	if (!w) {
 		log_error("sentinel: out of memory, not watching claim=%s", claim->name);
 		return;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/array.h"
 #include "host/console-tail-internal.h"
 
 #include <errno.h>
@@ -29,20 +30,10 @@ struct console_entry *console_entry_free(struct console_entry *e)
 /* Takes the lines. */
 static int push(struct console_tail *t, struct console_entry *e, struct console_batch *b)
 {
-	int r = 0;
+	int r;
 
 	pthread_mutex_lock(&t->lock);
-	if (t->n_batches == t->cap_batches) {
-		size_t cap = MAX(t->cap_batches * 2, (size_t)16);
-		struct console_batch *more = reallocarray(t->batches, cap, sizeof *more);
-
-		if (more) {
-			t->batches = more;
-			t->cap_batches = cap;
-		} else {
-			r = -ENOMEM;
-		}
-	}
+	r = array_reserve(t->batches, t->n_batches, t->cap_batches);
 	if (r == 0) {
 		t->batches[t->n_batches++] = *b;
 		e->waiting_bytes += b->len;

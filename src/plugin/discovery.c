@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 
@@ -26,15 +27,8 @@ struct build {
 
 static int add_candidate(struct build *b, const struct candidate *c)
 {
-	if (b->n == b->size) {
-		unsigned size = MAX(64U, b->size * 2);
-		struct candidate *all = reallocarray(b->candidates, size, sizeof *all);
-
-		if (!all)
-			return -ENOMEM;
-		b->candidates = all;
-		b->size = size;
-	}
+	if (array_reserve(b->candidates, b->n, b->size) < 0)
+		return -ENOMEM;
 	b->candidates[b->n++] = *c;
 	return 0;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "host/listing.h"
@@ -46,16 +47,9 @@ static void look_at_functions(struct presence *p, const char *sysfs_root)
 	p->n_functions = 0;
 	listing_init(&l, fd);
 	while ((name = listing_next(&l, &r))) {
-		if (p->n_functions == p->size_functions) {
-			unsigned size = MAX(64U, p->size_functions * 2);
-			struct pci_addr *all = reallocarray(p->functions, size, sizeof *all);
-
-			if (!all) {
-				p->functions_known = false;
-				return;
-			}
-			p->functions = all;
-			p->size_functions = size;
+		if (array_reserve(p->functions, p->n_functions, p->size_functions) < 0) {
+			p->functions_known = false;
+			return;
 		}
 		if (pci_addr_parse(name, &p->functions[p->n_functions]) == 0)
 			p->n_functions++;

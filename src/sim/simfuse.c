@@ -12,6 +12,7 @@
 #include <systemd/sd-event.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -142,15 +143,8 @@ static struct file *file_new(struct simfuse *f)
 {
 	struct file *file;
 
-	if (f->file_count == f->file_cap) {
-		size_t cap = f->file_cap ? f->file_cap * 2 : 64;
-		struct file **grown = reallocarray(f->files, cap, sizeof(struct file *));
-
-		if (!grown)
-			return NULL;
-		f->files = grown;
-		f->file_cap = cap;
-	}
+	if (array_reserve(f->files, f->file_count, f->file_cap) < 0)
+		return NULL;
 	file = calloc(1, sizeof(*file));
 	if (!file)
 		return NULL;
@@ -332,15 +326,8 @@ static int op_keep(struct op *op)
 {
 	struct simfuse *f = op->fuse;
 
-	if (f->op_count == f->op_cap) {
-		size_t cap = f->op_cap ? f->op_cap * 2 : 16;
-		struct op **grown = reallocarray(f->ops, cap, sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		f->ops = grown;
-		f->op_cap = cap;
-	}
+	if (array_reserve(f->ops, f->op_count, f->op_cap) < 0)
+		return -ENOMEM;
 	f->ops[f->op_count++] = op;
 	return 0;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/str.h"
 
 /* attr 8 bits, fn 8, card 8, kind 8, generation 16 (it may wrap: 65536 re-appearances of a
@@ -41,16 +42,9 @@ void sim_listing_add(struct sim_listing *l, const char *name, const struct sim_n
 		l->found = true;
 		e = &l->match;
 	} else {
-		if (l->count == l->cap) {
-			size_t cap = l->cap ? l->cap * 2 : 64;
-			struct sim_entry *grown = reallocarray(l->entries, cap, sizeof(*grown));
-
-			if (!grown) {
-				l->failed = true;
-				return;
-			}
-			l->entries = grown;
-			l->cap = cap;
+		if (array_reserve(l->entries, l->count, l->cap) < 0) {
+			l->failed = true;
+			return;
 		}
 		e = &l->entries[l->count++];
 	}

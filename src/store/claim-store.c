@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/worker.h"
 #include "model/outcome.h"
@@ -84,21 +85,6 @@ static void submit_list_done(struct submit_list *l)
 	submit_list_clear(l);
 	free(l->items);
 	*l = (struct submit_list){ 0 };
-}
-
-static int submit_list_reserve(struct submit_list *l)
-{
-	unsigned cap = l->cap ? l->cap * 2 : 16;
-	struct submit *items;
-
-	if (l->n < l->cap)
-		return 0;
-	items = realloc(l->items, cap * sizeof *items);
-	if (!items)
-		return -ENOMEM;
-	l->items = items;
-	l->cap = cap;
-	return 0;
 }
 
 /* Operations and their texts in one block. */
@@ -409,7 +395,7 @@ int claim_store_submit(struct claim_store *s, const struct store_op *ops, unsign
 
 	if (s->state != STORE_STATE_READY)
 		return -E_STORE_UNAVAILABLE;
-	if (submit_list_reserve(&s->waiting) < 0)
+	if (array_reserve(s->waiting.items, s->waiting.n, s->waiting.cap) < 0)
 		return -ENOMEM;
 	submit.ops = ops_copy(ops, n);
 	if (!submit.ops)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "model/outcome.h"
@@ -293,15 +294,8 @@ static int on_timer(sd_event_source *source _unused_, uint64_t usec _unused_, vo
 int health_store_change(struct health_store *s, health_change_fn change, health_done_fn done,
 			void *userdata)
 {
-	if (s->n_queue == s->cap) {
-		size_t cap = MAX(s->cap * 2, (size_t)16);
-		struct change *more = reallocarray(s->queue, cap, sizeof *more);
-
-		if (!more)
-			return -ENOMEM;
-		s->queue = more;
-		s->cap = cap;
-	}
+	if (array_reserve(s->queue, s->n_queue, s->cap) < 0)
+		return -ENOMEM;
 	s->queue[s->n_queue++] = (struct change){ .change = change,
 						  .done = done,
 						  .userdata = userdata };
