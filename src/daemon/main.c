@@ -180,6 +180,8 @@ static void health_changed(struct health_store *s, enum store_state state, const
 	case STORE_STATE_READY:
 		log_notice("health records: loaded quarantined=%u",
 			   health_count_quarantined(health_store_get(s)));
+		if (err)
+			log_warning("health records: %s", error_text(err));
 		/* A threshold that was lowered holds for the failures that are stored, too. */
 		if (health_store_change(s, apply_threshold, threshold_applied, n) < 0)
 			log_error("health records: the threshold cannot be applied");
