@@ -29,6 +29,10 @@ static int parse_claim(const struct node *n, struct http_request *req, struct al
 	if (!claim_name_is_valid(name))
 		return error_set(err, E_BAD_REQUEST,
 				 "name: must match [A-Za-z0-9][A-Za-z0-9._-]{0,127}");
+	/* A later adoption would find its name taken, by a claim of another VF. */
+	if (claim_name_is_external(name) && !node_find_claim(n, name))
+		return error_set(err, E_BAD_REQUEST,
+				 "name: external-... is what adopted VFs are called");
 	str_copy_cut(q->name, sizeof q->name, name);
 	q->policy = n->config->placement_policy;
 	if (!http_request_peer(req, &peer))

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define EXTERNAL_PREFIX "external-"
+
 static const char *const state_names[] = {
 	[CLAIM_STATE_INTENT] = "intent",
 	[CLAIM_STATE_BOUND] = "bound",
@@ -69,7 +71,12 @@ void claim_name_external(struct pci_addr vf, char ret[static CLAIM_NAME_MAX])
 	for (char *p = address; *p; p++)
 		if (*p == ':')
 			*p = '-';
-	snprintf(ret, CLAIM_NAME_MAX, "external-%s", address);
+	snprintf(ret, CLAIM_NAME_MAX, EXTERNAL_PREFIX "%s", address);
+}
+
+bool claim_name_is_external(const char *name)
+{
+	return strncmp(name, EXTERNAL_PREFIX, strlen(EXTERNAL_PREFIX)) == 0;
 }
 
 enum claim_problem claim_problem_judge(const struct claim *c, bool vf_present,

@@ -61,6 +61,7 @@ bool claim_name_is_valid(const char *name);
 
 /* "external-0000-41-00.4": the address with '-' for ':'. */
 void claim_name_external(struct pci_addr vf, char ret[static CLAIM_NAME_MAX]);
+bool claim_name_is_external(const char *name);
 
 /* What is wrong with a claim's VF, from what was read last. type 0: nothing configured, which is no
  * problem of an intent or of a release under way. A missing VF goes before a stuck card, and that

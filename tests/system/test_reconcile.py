@@ -166,12 +166,11 @@ def test_exclude_of_a_vf_to_be_undone(sim, start_daemon):
 def test_adoption(sim, start_daemon):
     """Without a database what is configured belongs to somebody: shown, never reset by itself."""
     sim.ctl("configure", VF, "L40S-2Q")
-    pid = sim.boot(VF2, "--init-ms", 0) if sim.vf(VF2)["type"] else None
     daemon = start_daemon(sim, FAST)
     name = "external-0000-41-00.4"
     claim = daemon.claims()[name]
     assert (claim["state"], claim["profile"], claim["vf"]) == ("external", "NVIDIA L40S-2Q", VF)
-    assert claim["problem"] is None and pid is None
+    assert claim["problem"] is None
     assert claim["placement"]["id"] == sim.vf(VF)["placement"]
     passes(daemon)
     daemon.restart(kill=True)
@@ -210,6 +209,8 @@ def test_adoption_of_an_unreadable_vf(sim, start_daemon, typed):
     daemon = start_daemon(sim, FAST)
     assert set(daemon.claims()) == {"external-0000-41-00.5"}
     assert not daemon.vfs()[VF]["usable"] and daemon.vfs()[VF]["reason"]
+    answer = daemon.claim("external-0000-41-00.4")  # its name, when it can be read
+    assert (answer.status, answer.code) == (400, "bad_request")
     daemon.restart(kill=True)
     passes(daemon)
     assert set(daemon.claims()) == {"external-0000-41-00.5"}
