@@ -37,6 +37,7 @@ struct watch {
 	struct pci_addr vf, card;
 	char assigned_at[CLAIM_TIME_MAX];
 	char channel[CLAIM_CHANNEL_MAX];
+	char trouble[NODE_TEXT_MAX]; /* why the log cannot be followed; "" when it can */
 
 	enum marker_kind latest; /* of the pass under way */
 	char latest_text[NVRM_TEXT_MAX];
@@ -390,6 +391,30 @@ static void got_pass(const char *key, void *userdata)
 	judge(w);
 }
 
+/* Said when it begins and when it ends: the tail tells of changes only. */
+static void got_trouble(const char *key, const struct error *err, void *userdata)
+{
+	struct watch *w = find(userdata, key);
+
+	if (!w)
+		return;
+	str_copy_cut(w->trouble, sizeof w->trouble, err->code != 0 ? error_text(err) : "");
+	node_changed(w->sentinel->node);
+	if (err->code != 0)
+		log_warning("sentinel: console log cannot be followed, a sick VF goes unnoticed, "
+			    "retrying claim=%s: %s",
+			    key, error_text(err));
+	else
+		log_notice("sentinel: console log is followed again claim=%s", key);
+}
+
+const char *sentinel_trouble(const struct node *n, const char *name)
+{
+	const struct watch *w = n->sentinel ? find(n->sentinel, name) : NULL;
+
+	return w ? w->trouble : "";
+}
+
 /* --- Which logs
  * ------------------------------------------------------------------------------------------ */
 
@@ -428,8 +453,7 @@ void sentinel_watch(struct node *n, const struct claim *claim)
 	if (console_tail_add(s->tail, w->name, claim->console_log, &err) < 0) {
 		log_warning("sentinel: console log cannot be followed, not watching claim=%s: %s",
 			    w->name, error_text(&err));
-		w->removed = true;
-		drop_removed(s);
+		str_copy_cut(w->trouble, sizeof w->trouble, error_text(&err));
 	}
 }
 
@@ -462,6 +486,7 @@ int sentinel_start(struct node *n, struct error *err)
 		.needle = "-GPU-INIT-",
 		.line = got_line,
 		.pass = got_pass,
+		.trouble = got_trouble,
 		.userdata = s,
 	};
 	int r;

@@ -22,6 +22,9 @@ struct sentinel *sentinel_free(struct sentinel *s);
 void sentinel_watch(struct node *n, const struct claim *claim);
 void sentinel_unwatch(struct node *n, const char *name);
 
+/* Why a claim's console log cannot be followed at present; "" when it can, or none was named. */
+const char *sentinel_trouble(const struct node *n, const char *name);
+
 /* A placement answer came in: markers that waited for one are judged on it. */
 void sentinel_snapshot_arrived(struct node *n);
 

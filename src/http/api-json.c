@@ -8,6 +8,7 @@
 #include "daemon/capacity.h"
 #include "daemon/cards.h"
 #include "daemon/recover.h"
+#include "daemon/sentinel.h"
 #include "daemon/snapshot.h"
 
 json_t *api_json_address(struct pci_addr a)
@@ -82,6 +83,7 @@ json_t *api_json_claim(const struct node *n, const struct claim *c, enum claim_p
 	json_object_set_new(o, "assigned_at", api_json_text(c->assigned_at));
 	json_object_set_new(o, "owner", api_json_text(c->owner));
 	json_object_set_new(o, "console_log", api_json_text(c->console_log));
+	json_object_set_new(o, "console_problem", api_json_text(sentinel_trouble(n, c->name)));
 	json_object_set_new(o, "channel", api_json_text(c->channel));
 	json_object_set_new(o, "pid", c->pid ? json_integer(c->pid) : json_null());
 	json_object_set_new(o, "uid", json_integer(c->uid));

@@ -493,6 +493,30 @@ def test_console_paths(host, work):
     assert host.daemon.claims() == {}
 
 
+def test_log_that_cannot_be_followed_is_said(host, work):
+    """A guest whose console is not read looks well for ever."""
+    def problem():
+        return host.daemon.get("/claims/vm")["console_problem"]
+
+    host.claim("vm")
+    host.write("vm", "booting\n")
+    host.barrier()
+    assert problem() is None
+    host.console("vm").unlink()
+    host.console("vm").symlink_to(work / "elsewhere")
+    wait_for(problem, "the problem")
+    host.console("vm").unlink()
+    host.write("vm", failed())
+    host.wait_failures(1)
+    assert problem() is None
+    host.daemon.stop()
+    (host.sim.root / "other").mkdir()
+    host.daemon.configure({"sentinel": {"console_dirs": [str(host.sim.root / "other")]}})
+    host.daemon.start()
+    assert problem()
+    host.release("vm")
+
+
 def test_bad_channels_are_refused(host):
     for channel in ("", "tcp:1", "vsock:", "vsock:2", "vsock:x", "vsock:5:0", "unix:rel", "hvsock:/x", "hvsock:/x:y"):
         answer = host.daemon.claim("vm", channel=channel)
