@@ -240,3 +240,14 @@ char *str_printf(const char *fmt, ...)
 	va_end(ap);
 	return n < 0 ? NULL : s;
 }
+
+int str_hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}

@@ -35,5 +35,8 @@ static inline bool str_is_empty(const char *s)
 	return !s || !*s;
 }
 
+/* 0 to 15, of either case; -1 when c is no digit. */
+int str_hex_digit(char c);
+
 /* asprintf that returns NULL when memory is out. */
 char *str_printf(const char *fmt, ...) _printf_(1, 2) _must_check_;

@@ -213,24 +213,13 @@ void grpc_text_encode(const char *text, char ret[static GRPC_ENCODED_TEXT_MAX])
 	*out = '\0';
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 void grpc_text_decode(const char *text, size_t n, char ret[static GRPC_TEXT_MAX])
 {
 	size_t len = 0;
 
 	for (size_t i = 0; i < n && len < GRPC_TEXT_MAX - 1; i++) {
-		int high = i + 2 < n && text[i] == '%' ? hex_digit(text[i + 1]) : -1;
-		int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+		int high = i + 2 < n && text[i] == '%' ? str_hex_digit(text[i + 1]) : -1;
+		int low = high >= 0 ? str_hex_digit(text[i + 2]) : -1;
 
 		if (low >= 0) {
 			ret[len++] = (char)(high << 4 | low);

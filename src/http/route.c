@@ -9,17 +9,6 @@
 
 #include "base/str.h"
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 ssize_t http_percent_decode(const char *src, size_t n, bool plus_is_space, char *dst, size_t size)
 {
 	size_t len = 0;
@@ -32,8 +21,8 @@ ssize_t http_percent_decode(const char *src, size_t n, bool plus_is_space, char 
 
 			if (n - i < 3)
 				return -EINVAL;
-			hi = hex_digit(src[i + 1]);
-			lo = hex_digit(src[i + 2]);
+			hi = str_hex_digit(src[i + 1]);
+			lo = str_hex_digit(src[i + 2]);
 			if (hi < 0 || lo < 0)
 				return -EINVAL;
 			c = (char)(hi << 4 | lo);

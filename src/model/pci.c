@@ -4,16 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
+#include "base/str.h"
 
 /* One field up to the first character that is no digit; *s then stands there. */
 static int parse_field(const char **s, uint32_t *ret)
@@ -21,7 +12,7 @@ static int parse_field(const char **s, uint32_t *ret)
 	const char *p = *s;
 	uint32_t v = 0;
 
-	for (int digit; (digit = hex_digit(*p)) >= 0; p++) {
+	for (int digit; (digit = str_hex_digit(*p)) >= 0; p++) {
 		if (v > UINT32_MAX >> 4)
 			return -EINVAL;
 		v = v << 4 | (uint32_t)digit;

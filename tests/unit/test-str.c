@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -273,9 +274,23 @@ static void times_are_dates_that_exist(void **state)
 		assert_false(str_is_rfc3339(good[1], n));
 }
 
+static void test_hex_digit(void **state)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	(void)state;
+	for (int c = CHAR_MIN; c <= CHAR_MAX; c++) {
+		const char *at = c ? strchr(digits, c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c)
+				   : NULL;
+
+		assert_int_equal(str_hex_digit((char)c), at ? at - digits : -1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hex_digit),
 		cmocka_unit_test(numbers_are_whole_or_refused),
 		cmocka_unit_test(counted_numbers_pass_over_blanks_around),
 		cmocka_unit_test(durations_have_units),
