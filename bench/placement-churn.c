@@ -264,7 +264,7 @@ static bool choose_by_product(struct churn *s, unsigned class, unsigned *ret_car
 		cards[n] = c;
 		candidates[n++] = (struct policy_card){
 			.address = { .bus = (uint8_t)(c + 1) },
-			.used_mb = s->cards[c].used * 1024U,
+			.used_mb = s->cards[c].used * UINT64_C(1024),
 			.type = &workload_types[class],
 			.free = s->cards[c].view.classes[class].free,
 			.view = &s->cards[c].view,

@@ -6,6 +6,7 @@
  * the start of the command until the OK marker in the console log, else --init-window) a stop of
  * ours asks the command to stop and waits; only a second one, or the window's end, insists.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -171,6 +172,7 @@ static void run_child(const struct run *r, const sigset_t *mask)
 		if (!r->command[n++])
 			_exit(EXIT_OWN_FAILURE);
 	}
+	assert(r->command[0]); /* parse_options() wants a command */
 	execvp(r->command[0], r->command);
 	cli_error(EXIT_OWN_FAILURE, "%s: %s", r->command[0],
 		  strerrordesc_np(errno) ?: "cannot be started");

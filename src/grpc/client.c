@@ -271,13 +271,13 @@ static int receive(struct grpc_unary *call)
 /* Whether to go on. sent: what nghttp2 said when it wrote. */
 static void judge(struct grpc_unary *call, int received, int sent, uint32_t revents)
 {
-	if (received == -EPROTO)
-		end_with(call, GRPC_UNAVAILABLE, "the answer is no valid HTTP/2");
 	/* When writing fails there may still be an answer to read. */
-	else if (received < 0 || (sent < 0 && !(revents & EPOLLIN)))
+	bool is_closed = received < 0 || (sent < 0 && !(revents & EPOLLIN));
+
+	if (is_closed && received != -EPROTO)
 		end_with(call, GRPC_UNAVAILABLE, "the connection was closed");
-	else if (!nghttp2_session_want_read(call->session) &&
-		 !nghttp2_session_want_write(call->session))
+	else if (is_closed || (!nghttp2_session_want_read(call->session) &&
+			       !nghttp2_session_want_write(call->session)))
 		end_with(call, GRPC_UNAVAILABLE, "the answer is no valid HTTP/2");
 }
 

@@ -227,7 +227,7 @@ static void conclude(struct check *c)
 	else if (!node_exists(c->plugin, "vfio/vfio"))
 		r = error_set(&err, ENODEV,
 			      "/dev/vfio/vfio is missing: is the vfio module loaded?");
-	for (unsigned i = 0; r == 0 && i < c->n_devices; i++)
+	for (unsigned i = 0; devices && r == 0 && i < c->n_devices; i++)
 		r = check_device(c, &c->devices[i], iommu, &devices[i], &err);
 	if (r == 0) {
 		send_answer(c, devices, iommu);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -312,6 +313,7 @@ static int check(struct plugin *p, struct error *err)
 	r = look(p, &d, err);
 	if (r < 0)
 		return r;
+	assert(d);
 	printf("ok: %u resources, %u devices left out, rescans %s\n", d->n_resources, d->n_left_out,
 	       p->options.rescan.usec ? "on" : "off");
 	return 0;
@@ -416,7 +418,7 @@ int main(int argc, char **argv)
 	r = p ? read_interval(&cmd, &err) : error_set(&err, ENOMEM, "out of memory");
 	if (r == 0)
 		r = run_dir_make(&run_dir, &err);
-	if (r == 0) {
+	if (p && r == 0) {
 		str_copy_cut(p->run_dir, sizeof p->run_dir, run_dir.path);
 		r = run(&cmd, p, &err);
 		service_done(p);

@@ -21,6 +21,7 @@ static void test_room_for_each_item(void **state)
 		assert_int_equal(array_reserve(items, n, cap), 0);
 		assert_true(cap > n);
 		moves += cap != before;
+		assert_non_null(items);
 		items[n] = n;
 		n++;
 	}
@@ -42,7 +43,7 @@ static void test_nothing_changes_without_memory(void **state)
 	assert_null(items);
 	assert_int_equal(cap, 0);
 	/* 32 of them are more bytes than a size_t counts. */
-	cap = 16 * 64;
+	cap = (size_t)16 * 64;
 	assert_int_equal(array_reserve(items, cap, cap), -ENOMEM);
 	assert_int_equal(cap, 16 * 64);
 }

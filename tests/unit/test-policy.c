@@ -156,7 +156,7 @@ static void board_refresh(struct board *b)
 	b->view = (struct placement_view){ 0 };
 	b->used_mb = 0;
 	for (unsigned u = 0; u < 48; u++)
-		b->used_mb += b->taken[u] * 1024u;
+		b->used_mb += b->taken[u] * UINT64_C(1024);
 	for (size_t t = 0; t < ARRAY_SIZE(l40s); t++) {
 		for (unsigned i = 0; i < l40s[t].n_ids; i++)
 			if (span_is_free(b, l40s[t].ids[i], l40s[t].size))
@@ -331,6 +331,7 @@ static uint64_t cost_by_definition(const struct rack *racks, unsigned n, unsigne
 
 	for (unsigned i = 0; i < mix->n; i++)
 		weights += mix->items[i].weight;
+	assert_true(weights > 0);
 	for (size_t t = 0; t < ARRAY_SIZE(l40s); t++) {
 		uint64_t lost = 0, is_free = 0;
 
