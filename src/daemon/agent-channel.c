@@ -214,7 +214,20 @@ static int on_timeout(sd_event_source *source, uint64_t usec, void *userdata)
 	return 0;
 }
 
-static int connect_channel(const struct channel *c)
+/* Who listens at the other end of a Unix socket? -EACCES: not the owner. */
+static int check_listener(int fd, uid_t owner)
+{
+	struct ucred cred;
+	socklen_t size = sizeof cred;
+
+	if (owner == 0)
+		return 0;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
+		return -errno;
+	return cred.uid == owner ? 0 : -EACCES;
+}
+
+static int connect_channel(const struct channel *c, uid_t owner)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
 	struct sockaddr_vm vm = { .svm_family = AF_VSOCK, .svm_cid = c->cid, .svm_port = c->port };
@@ -232,11 +245,13 @@ static int connect_channel(const struct channel *c)
 		r = connect(fd, (struct sockaddr *)&un, sizeof un);
 	if (r < 0 && errno != EINPROGRESS)
 		return -errno;
+	if (!vsock && (r = check_listener(fd, owner)) < 0)
+		return r;
 	return TAKE_FD(fd);
 }
 
-int agent_query_new(sd_event *event, const char *channel, uint64_t timeout_usec, agent_done_fn done,
-		    void *userdata, struct agent_query **ret)
+int agent_query_new(sd_event *event, const char *channel, uid_t owner, uint64_t timeout_usec,
+		    agent_done_fn done, void *userdata, struct agent_query **ret)
 {
 	struct agent_query *q;
 	struct channel c;
@@ -254,7 +269,7 @@ int agent_query_new(sd_event *event, const char *channel, uint64_t timeout_usec,
 		snprintf(q->request, sizeof q->request, "CONNECT %u\n", c.port);
 	else
 		str_copy_cut(q->request, sizeof q->request, "status\n");
-	r = q->fd = connect_channel(&c);
+	r = q->fd = connect_channel(&c, owner);
 	if (r >= 0)
 		r = sd_event_add_io(event, &q->io, q->fd, EPOLLIN | EPOLLOUT, on_io, q);
 	if (r >= 0)

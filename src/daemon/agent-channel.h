@@ -32,8 +32,10 @@ int agent_channel_check(const char *channel, struct error *err) _must_check_;
 
 typedef void (*agent_done_fn)(enum agent_state state, void *userdata);
 
-/* Asks; done runs from the loop, once, within timeout_usec. -errno when it cannot even begin. */
-int agent_query_new(sd_event *event, const char *channel, uint64_t timeout_usec, agent_done_fn done,
-		    void *userdata, struct agent_query **ret) _must_check_;
+/* Asks; done runs from the loop, once, within timeout_usec. -errno when it cannot even begin.
+ * owner: whose claim names the channel. A Unix socket must have been opened by that user, unless it
+ * is root: berthd would connect, as root, where the owner may not. */
+int agent_query_new(sd_event *event, const char *channel, uid_t owner, uint64_t timeout_usec,
+		    agent_done_fn done, void *userdata, struct agent_query **ret) _must_check_;
 /* Ends it without calling done. */
 struct agent_query *agent_query_free(struct agent_query *q);

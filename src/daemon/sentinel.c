@@ -37,6 +37,7 @@ struct watch {
 	struct pci_addr vf, card;
 	char assigned_at[CLAIM_TIME_MAX];
 	char channel[CLAIM_CHANNEL_MAX];
+	uid_t uid;		     /* whose claim it is */
 	char trouble[NODE_TEXT_MAX]; /* why the log cannot be followed; "" when it can */
 
 	enum marker_kind latest; /* of the pass under way */
@@ -319,7 +320,7 @@ static void judge(struct watch *w)
 		end_report(w);
 		return;
 	}
-	if (w->channel[0] && agent_query_new(w->sentinel->node->event, w->channel,
+	if (w->channel[0] && agent_query_new(w->sentinel->node->event, w->channel, w->uid,
 					     AGENT_TIMEOUT_USEC, agent_answered, w, &w->query) == 0)
 		w->stage = REPORT_AGENT;
 	else
@@ -449,6 +450,7 @@ void sentinel_watch(struct node *n, const struct claim *claim)
 	memcpy(w->name, claim->name, sizeof w->name);
 	memcpy(w->assigned_at, claim->assigned_at, sizeof w->assigned_at);
 	memcpy(w->channel, claim->channel, sizeof w->channel);
+	w->uid = claim->uid;
 	s->watches[s->n++] = w;
 	if (console_tail_add(s->tail, w->name, claim->console_log, &err) < 0) {
 		log_warning("sentinel: console log cannot be followed, not watching claim=%s: %s",

@@ -248,16 +248,16 @@ def test_api_of_quarantine(host):
     assert host.clear().status == 404
 
 
-def as_nobody(socket_path, method, path):
-    """The status and code that uid 65534 gets."""
+def as_nobody(socket_path, method, path, body=None):
+    """The status and code (or "-") that uid 65534 gets."""
     script = ("import http.client,json,os,socket,sys\n"
               "os.setuid(65534)\n"
               "s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
               "c=http.client.HTTPConnection('localhost'); c.sock=s\n"
-              "c.request(sys.argv[2], sys.argv[3]); r=c.getresponse()\n"
-              "print(r.status, json.loads(r.read())['code'])\n")
-    done = subprocess.run(["/usr/bin/python3", "-c", script, socket_path, method, path], capture_output=True, text=True,
-                          timeout=20)
+              "c.request(sys.argv[2], sys.argv[3], sys.argv[4]); r=c.getresponse()\n"
+              "print(r.status, json.loads(r.read()).get('code', '-'))\n")
+    done = subprocess.run(["/usr/bin/python3", "-c", script, socket_path, method, path, json.dumps(body) if body else ""],
+                          capture_output=True, text=True, timeout=20)
     assert done.returncode == 0, done.stderr
     status, code = done.stdout.split()
     return int(status), code
@@ -639,6 +639,19 @@ def test_agent_that_has_seen_neither(host, fake_agent):
     host.write("vm", failed())
     wait_for(lambda: host.daemon.metric(ignored("agent")) == 1, "the marker to be ignored")
     assert (host.failures(), agent.asked) == (0, 1)
+
+
+def test_channel_to_a_socket_of_others(host, fake_agent, work):
+    """berthd does not connect, as root, to what the claim's owner may not: it is not asked."""
+    agent, channel = fake_agent("ok")
+    os.chmod(work, 0o755)
+    os.chmod(host.sim.root, 0o755)
+    os.chmod(host.daemon.socket, 0o666)
+    body = {"profile": "L40S-4Q", "gpu": PF, "channel": channel, "console_log": str(host.console("vm"))}
+    assert as_nobody(host.daemon.socket, "PUT", "/claims/vm", body)[0] == 201
+    host.write("vm", failed())
+    wait_for(lambda: sum(len(v["failures"]) for v in host.daemon.vfs().values()) == 1, "the report")
+    assert (agent.asked, host.daemon.metric(ignored("agent"))) == (0, 0)
 
 
 @pytest.mark.parametrize("state", ["failed", "unknown", "silent", "long", "nobody"])
