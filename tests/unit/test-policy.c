@@ -331,7 +331,6 @@ static uint64_t cost_by_definition(const struct rack *racks, unsigned n, unsigne
 
 	for (unsigned i = 0; i < mix->n; i++)
 		weights += mix->items[i].weight;
-	assert_true(weights > 0);
 	for (size_t t = 0; t < ARRAY_SIZE(l40s); t++) {
 		uint64_t lost = 0, is_free = 0;
 
@@ -343,8 +342,8 @@ static uint64_t cost_by_definition(const struct rack *racks, unsigned n, unsigne
 			for (unsigned c = 0; c < n; c++)
 				is_free += vgpus_on(&racks[c], id, l40s[t].size) == 0;
 		}
-		cost += lost * (mix->items[t].weight * (uint64_t)l40s[t].size * 65536 / weights *
-				1024 / MAX(is_free, UINT64_C(1)));
+		cost += lost * (mix->items[t].weight * (uint64_t)l40s[t].size * 65536 /
+				MAX(weights, UINT64_C(1)) * 1024 / MAX(is_free, UINT64_C(1)));
 	}
 	return cost;
 }
