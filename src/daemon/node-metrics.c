@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "daemon/capacity.h"
@@ -14,6 +15,8 @@ struct node_metrics {
 		*steer;
 	struct metric *card_stuck, *claims, *claim_seconds, *reconcile_failures, *store_unavailable;
 	struct metric *unclaimed_open, *commits;
+	struct metric *fallback_active, *card_cordoned, *profile_used, *claims_held,
+		*claims_with_problem, *failing_vfs;
 	struct metric *init_failures, *quarantines, *ignored_markers, *quarantined_vfs,
 		*health_unavailable;
 };
@@ -52,12 +55,43 @@ static void declare_counters(struct metrics *m, struct node_metrics *f)
 				   "Commits to the claims database by this berthd.", NULL, 0);
 }
 
+static void declare_state(struct metrics *m, struct node_metrics *f)
+{
+	static const char *const fallback[] = { "gpu", "reason" }, *const profile[] = { "profile" },
+				 *const gpu[] = { "gpu" }, *const state[] = { "state" },
+				 *const problem[] = { "problem" };
+	static const char *const build[] = { "version" };
+	static const char *const version[] = { BERTH_VERSION };
+
+	f->fallback_active = metrics_gauge(
+		m, "berth_nvml_fallback_active",
+		"1 while NVML is not used for a card, with the reason; else 0 with reason none.",
+		fallback, 2);
+	f->card_cordoned = metrics_gauge(m, "berth_card_cordoned",
+					 "1 while a card takes no new claims.", gpu, 1);
+	f->profile_used = metrics_gauge(
+		m, "berth_profile_used_vfs",
+		"VFs configured with a profile, by whomever; unknown where its name is not known.",
+		profile, 1);
+	f->claims_held = metrics_gauge(m, "berth_claims_held", "Claims that are there, by state.",
+				       state, 1);
+	f->claims_with_problem = metrics_gauge(
+		m, "berth_claims_with_problem",
+		"Claims whose VF is not as it was claimed, by problem.", problem, 1);
+	f->failing_vfs = metrics_gauge(
+		m, "berth_vfs_with_init_failures",
+		"VFs with recorded init failures, below the threshold or above it.", NULL, 0);
+	metric_set(metrics_gauge(m, "berth_start_time_seconds",
+				 "When this berthd started, seconds since 1970.", NULL, 0),
+		   NULL, (double)time(NULL));
+	metric_set(metrics_gauge(m, "berth_build_info", "1, with the version as label.", build, 1),
+		   version, 1);
+}
+
 static void declare_gauges(struct metrics *m, struct node_metrics *f)
 {
 	static const char *const slots[] = { "gpu", "state" }, *const profile[] = { "profile" },
 				 *const gpu[] = { "gpu" };
-	static const char *const build[] = { "version" };
-	static const char *const version[] = { BERTH_VERSION };
 	static const double query[] = { .005, .01, .02, .05, .1, .2, .5, 1, 2, 5 };
 	static const double claim[] = { .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 60 };
 
@@ -88,8 +122,6 @@ static void declare_gauges(struct metrics *m, struct node_metrics *f)
 	f->claim_seconds = metrics_histogram(m, "berth_claim_seconds",
 					     "Time from a claim's arrival to its end.", NULL, 0,
 					     claim, ARRAY_SIZE(claim));
-	metric_set(metrics_gauge(m, "berth_build_info", "1, with the version as label.", build, 1),
-		   version, 1);
 }
 
 int node_metrics_start(struct node *n)
@@ -100,6 +132,7 @@ int node_metrics_start(struct node *n)
 		return -ENOMEM;
 	declare_counters(n->metrics, n->m);
 	declare_gauges(n->metrics, n->m);
+	declare_state(n->metrics, n->m);
 	for (size_t i = 0; i < ARRAY_SIZE(fallback_reasons); i++)
 		metric_add(n->m->fallbacks, &fallback_reasons[i], 0);
 	return 0;
@@ -155,6 +188,16 @@ void node_metrics_count_reconcile_failure(struct node *n, const char *stage)
 	metric_add(n->m->reconcile_failures, &stage, 1);
 }
 
+static void fill_card_state(struct node *n, const struct card *c, const char *gpu)
+{
+	const char *reason = nvml_reason_name(c->fallback);
+
+	metric_set(n->m->fallback_active, (const char *[]){ gpu, reason ? reason : "none" },
+		   reason != NULL);
+	metric_set(n->m->card_stuck, (const char *[]){ gpu }, c->stuck);
+	metric_set(n->m->card_cordoned, (const char *[]){ gpu }, c->cordoned);
+}
+
 static void fill_slots(struct node *n)
 {
 	struct node_metrics *f = n->m;
@@ -162,6 +205,8 @@ static void fill_slots(struct node *n)
 
 	metric_clear(f->slots);
 	metric_clear(f->card_stuck);
+	metric_clear(f->card_cordoned);
+	metric_clear(f->fallback_active);
 	for (unsigned i = 0; i < n->n_cards; i++) {
 		const struct card *c = n->cards[i];
 		struct capacity_slots s = capacity_count_slots(n, c);
@@ -179,16 +224,30 @@ static void fill_slots(struct node *n)
 		pci_addr_format(c->address, gpu);
 		for (size_t k = 0; k < ARRAY_SIZE(rows); k++)
 			metric_set(f->slots, (const char *[]){ gpu, rows[k].state }, rows[k].count);
-		metric_set(f->card_stuck, (const char *[]){ gpu }, c->stuck);
+		fill_card_state(n, c, gpu);
 		for (unsigned k = 0; k < c->n_vfs; k++)
 			open += c->vfs[k].unclaimed_open;
 	}
 	metric_set(f->unclaimed_open, NULL, open);
 }
 
+static void fill_used_profiles(struct node *n, const struct card *c)
+{
+	for (unsigned i = 0; i < c->types.n; i++)
+		metric_add(n->m->profile_used, (const char *[]){ c->types.items[i].name }, 0);
+	for (unsigned i = 0; i < c->n_vfs; i++) {
+		const struct profile *p = profile_list_find_id(&c->types, c->vfs[i].type_id);
+
+		if (c->vfs[i].type_id != 0)
+			metric_add(n->m->profile_used, (const char *[]){ p ? p->name : "unknown" },
+				   1);
+	}
+}
+
 static void fill_profiles(struct node *n)
 {
 	metric_clear(n->m->profile_slots);
+	metric_clear(n->m->profile_used);
 	for (unsigned i = 0; i < n->n_cards; i++) {
 		const struct card *c = n->cards[i];
 		struct placement_set overlay;
@@ -199,7 +258,39 @@ static void fill_profiles(struct node *n)
 		for (unsigned k = 0; k < c->types.n; k++)
 			metric_add(n->m->profile_slots, (const char *[]){ c->types.items[k].name },
 				   capacity_available(n, c, k, &overlay));
+		fill_used_profiles(n, c);
 	}
+}
+
+static void fill_claims(struct node *n)
+{
+	static const enum claim_state states[] = { CLAIM_STATE_BOUND, CLAIM_STATE_RELEASING,
+						   CLAIM_STATE_EXTERNAL };
+
+	metric_clear(n->m->claims_held);
+	metric_clear(n->m->claims_with_problem);
+	for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+		metric_set(n->m->claims_held, (const char *[]){ claim_state_name(states[i]) }, 0);
+	for (enum claim_problem p = CLAIM_PROBLEM_NONE + 1; p <= CLAIM_PROBLEM_CARD_STUCK; p++)
+		metric_set(n->m->claims_with_problem, (const char *[]){ claim_problem_name(p) }, 0);
+	for (unsigned i = 0; i < n->n_claims; i++) {
+		const struct claim_entry *e = n->claims[i];
+		const char *problem = claim_problem_name(e->problem);
+
+		metric_add(n->m->claims_held, (const char *[]){ claim_state_name(e->claim.state) },
+			   1);
+		if (problem)
+			metric_add(n->m->claims_with_problem, &problem, 1);
+	}
+}
+
+static unsigned count_failing(const struct health *h)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < h->n; i++)
+		count += h->records[i].n_failures > 0;
+	return count;
 }
 
 int node_metrics_render(struct node *n, struct buf *out)
@@ -208,11 +299,13 @@ int node_metrics_render(struct node *n, struct buf *out)
 
 	fill_slots(n);
 	fill_profiles(n);
+	fill_claims(n);
 	metric_set(n->m->placements_age, NULL, age < 0 ? -1 : (double)age / 1000);
 	metric_set(n->m->store_unavailable, NULL,
 		   claim_store_get_state(n->store) != STORE_STATE_READY);
 	metric_set(n->m->quarantined_vfs, NULL,
 		   health_count_quarantined(health_store_get(n->health)));
+	metric_set(n->m->failing_vfs, NULL, count_failing(health_store_get(n->health)));
 	metric_set(n->m->health_unavailable, NULL,
 		   health_store_get_state(n->health) != STORE_STATE_READY);
 	metric_set(n->m->commits, NULL, (double)claim_store_commits(n->store));

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/plugin-metrics.h"
 
+#include <time.h>
+
 #include "base/clock.h"
 
 static const double seconds_buckets[] = { 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30 };
@@ -52,6 +54,9 @@ void plugin_metrics_init(struct plugin_metrics *m)
 	m->last_scan = metrics_gauge(r, "berth_plugin_last_scan_age_seconds",
 				     "Since the last good scan ended", NULL, 0);
 	metric_set(m->build_info, this_version, 1);
+	metric_set(metrics_gauge(r, "berth_plugin_start_time_seconds",
+				 "When this plugin started, seconds since 1970", NULL, 0),
+		   NULL, (double)time(NULL));
 }
 
 void plugin_metrics_done(struct plugin_metrics *m)

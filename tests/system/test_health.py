@@ -147,6 +147,7 @@ def test_threshold(start_host, threshold):
     assert metrics.get(FAILURES, 0) == threshold - 1
     assert metrics[QUARANTINES] == 1
     assert metrics["berth_quarantined_vfs"] == 1
+    assert metrics["berth_vfs_with_init_failures"] == 1
     assert metrics["berth_vf_health_store_unavailable"] == 0
     assert metrics[f'berth_slots{{gpu="{PF}",state="quarantined"}}'] == 1
     record = json.loads(host.records.read_text())
@@ -182,8 +183,10 @@ def test_ok_clears_below_the_threshold(host):
     host.write("vm2", ok())
     host.wait_failures(0)
     assert json.loads(host.records.read_text())["records"] == []
+    assert host.daemon.metric("berth_vfs_with_init_failures") == 0
     host.release("vm2")
     assert not host.round("vm3")["quarantined"]
+    assert host.daemon.metric("berth_vfs_with_init_failures") == 1
 
 
 def test_ok_does_not_lift_a_quarantine(host):

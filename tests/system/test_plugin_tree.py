@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """berth-device-plugin on hosts of plain files: passthrough, mdev, groups, topology, names."""
 import signal
+import time
 
 from prometheus_client.parser import text_string_to_metric_families
 import pytest
@@ -361,5 +362,6 @@ def test_http(tree, kubelet, start):
     metrics = plugin.metrics()
     assert metrics[f'berth_plugin_devices{{resource="{Q4}",health="healthy"}}'] == 1
     assert metrics[f'berth_plugin_allocations_total{{resource="{Q4}",call="allocate",result="ok"}}'] == 1
+    assert 0 < metrics["berth_plugin_start_time_seconds"] <= time.time()
     assert plugin.get("/healthz") == (200, "ok\n")
     assert '"0000:41:00.4"' in plugin.get("/devices")[1]
