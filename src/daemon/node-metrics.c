@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "daemon/capacity.h"
 #include "daemon/snapshot.h"
+#include "model/outcome.h"
 
 struct node_metrics {
 	struct metric *slots, *profile_slots, *fallbacks, *query_seconds, *placements_age, *drift,
@@ -21,8 +22,20 @@ struct node_metrics {
 		*health_unavailable;
 };
 
+/* Series that are shown from the start: one that begins with its first failure has no increase that
+ * a rule could see. */
 static const char *const fallback_reasons[] = { "equal_size", "mig",	 "unsupported",
 						"library",    "timeout", "error" };
+static const char *const stages[] = { "inventory", "open_scan",
+				      "release",   "reset_unclaimed_vfs",
+				      "store",	   "unclaimed_vf_open",
+				      "undo" };
+static const char *const ignored_reasons[] = { "agent", "claim_changed", "nvml" };
+static const int claim_results[] = {
+	E_INSUFFICIENT_RESOURCES,   E_CORDONED,		 E_ARCHIVE_FAILED,
+	E_HEALTH_STORE_UNAVAILABLE, E_STORE_UNAVAILABLE, E_SYSFS_READ_ONLY,
+	E_DRIVER_REFUSED,	    E_DRIVER_STUCK,	 E_INTERNAL,
+};
 
 static void declare_counters(struct metrics *m, struct node_metrics *f)
 {
@@ -124,6 +137,22 @@ static void declare_gauges(struct metrics *m, struct node_metrics *f)
 					     claim, ARRAY_SIZE(claim));
 }
 
+static void show_series(struct node_metrics *f)
+{
+	static const char *const good[] = { "ok", "released" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(fallback_reasons); i++)
+		metric_add(f->fallbacks, &fallback_reasons[i], 0);
+	for (size_t i = 0; i < ARRAY_SIZE(stages); i++)
+		metric_add(f->reconcile_failures, &stages[i], 0);
+	for (size_t i = 0; i < ARRAY_SIZE(ignored_reasons); i++)
+		metric_add(f->ignored_markers, &ignored_reasons[i], 0);
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+		metric_add(f->claims, &good[i], 0);
+	for (size_t i = 0; i < ARRAY_SIZE(claim_results); i++)
+		metric_add(f->claims, &outcome_of(claim_results[i])->name, 0);
+}
+
 int node_metrics_start(struct node *n)
 {
 	n->metrics = metrics_new();
@@ -133,8 +162,7 @@ int node_metrics_start(struct node *n)
 	declare_counters(n->metrics, n->m);
 	declare_gauges(n->metrics, n->m);
 	declare_state(n->metrics, n->m);
-	for (size_t i = 0; i < ARRAY_SIZE(fallback_reasons); i++)
-		metric_add(n->m->fallbacks, &fallback_reasons[i], 0);
+	show_series(n->m);
 	return 0;
 }
 

@@ -7,6 +7,11 @@
 
 static const double seconds_buckets[] = { 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30 };
 
+static const char *result_name(bool ok)
+{
+	return ok ? "ok" : "error";
+}
+
 void plugin_metrics_init(struct plugin_metrics *m)
 {
 	static const char *const version[] = { "version" };
@@ -49,11 +54,17 @@ void plugin_metrics_init(struct plugin_metrics *m)
 	m->quarantine_unreadable = metrics_gauge(r, "berth_plugin_health_file_unreadable",
 						 "berthd's vf-health.json cannot be read", NULL, 0);
 	m->pods_known = metrics_gauge(r, "berth_plugin_pod_resources_known",
-				      "Did the newest question to pod-resources get an answer?",
+				      "Did the newest question to pod-resources get an answer? -1: "
+				      "none was asked",
 				      NULL, 0);
 	m->last_scan = metrics_gauge(r, "berth_plugin_last_scan_age_seconds",
-				     "Since the last good scan ended", NULL, 0);
+				     "Since the last good scan ended; -1 before the first", NULL,
+				     0);
 	metric_set(m->build_info, this_version, 1);
+	metric_set(m->pods_known, NULL, -1);
+	metric_set(m->last_scan, NULL, -1);
+	for (int ok = 0; ok <= 1; ok++)
+		metric_add(m->scans, (const char *const[]){ result_name(ok) }, 0);
 	metric_set(metrics_gauge(r, "berth_plugin_start_time_seconds",
 				 "When this plugin started, seconds since 1970", NULL, 0),
 		   NULL, (double)time(NULL));
@@ -64,9 +75,17 @@ void plugin_metrics_done(struct plugin_metrics *m)
 	m->registry = metrics_free(m->registry);
 }
 
-static const char *result_name(bool ok)
+/* A series that begins with its first error has no increase that a rule could see. */
+static void show_results(struct plugin_metrics *m, const char *resource)
 {
-	return ok ? "ok" : "error";
+	static const char *const calls[] = { "allocate", "pre_start" };
+
+	for (int ok = 0; ok <= 1; ok++) {
+		metric_add(m->registrations, (const char *const[]){ resource, result_name(ok) }, 0);
+		for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
+			metric_add(m->allocations,
+				   (const char *const[]){ resource, calls[i], result_name(ok) }, 0);
+	}
 }
 
 void plugin_metrics_list_sent(struct plugin_metrics *m, const char *resource)
@@ -107,6 +126,7 @@ void plugin_metrics_set(struct plugin_metrics *m, const struct discovery *d)
 		metric_set(m->devices, (const char *const[]){ r->name, "healthy" }, healthy);
 		metric_set(m->devices, (const char *const[]){ r->name, "unhealthy" },
 			   r->n_devices - healthy);
+		show_results(m, r->name);
 	}
 	metric_set(m->left_out, NULL, d->n_left_out);
 	metric_set(m->free_vfs, NULL, d->n_free);
