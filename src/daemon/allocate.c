@@ -198,11 +198,14 @@ static struct allocation_waiter *add_waiter(struct allocation *a, allocate_done_
 	return w;
 }
 
-static void answer(allocate_done_fn done, void *userdata, int code, const char *detail,
-		   const struct claim_entry *entry)
+/* The answer to a request that no allocation is made for. */
+static void answer(struct node *n, allocate_done_fn done, void *userdata, int code,
+		   const char *detail, const struct claim_entry *entry)
 {
 	struct allocation_result result = { .code = code, .detail = detail, .entry = entry };
 
+	if (code < 0)
+		node_metrics_count_claim(n, outcome_of(code)->name, 0);
 	done(&result, userdata);
 }
 
@@ -242,23 +245,23 @@ static bool answer_existing(struct node *n, const struct allocation_request *req
 	if (!e)
 		return false;
 	if (e->claim.state == CLAIM_STATE_RELEASING || e->release) {
-		answer(done, userdata, -E_RELEASING,
+		answer(n, done, userdata, -E_RELEASING,
 		       "the claim of that name is still being released", NULL);
 		return true;
 	}
 	if (!profile_name_equal(e->claim.profile, request->profile)) {
-		answer(done, userdata, -E_CLAIM_EXISTS, "a claim of that name has another profile",
-		       NULL);
+		answer(n, done, userdata, -E_CLAIM_EXISTS,
+		       "a claim of that name has another profile", NULL);
 		return true;
 	}
 	if (belongs_to_another(n, e->claim.uid, request)) {
-		answer(done, userdata, -E_FORBIDDEN,
+		answer(n, done, userdata, -E_FORBIDDEN,
 		       "the claim of that name belongs to another user", NULL);
 		return true;
 	}
 	if (is_lost(n, e))
 		return false;
-	answer(done, userdata, 0, "", e);
+	answer(n, done, userdata, 0, "", e);
 	return true;
 }
 
@@ -336,7 +339,7 @@ static void start(struct node *n, const struct allocation_request *request, allo
 	if (!w || array_reserve(n->allocations, n->n_allocations, n->allocations_cap) < 0) {
 		if (a)
 			allocation_free(a);
-		answer(done, userdata, -E_INTERNAL, "out of memory", NULL);
+		answer(n, done, userdata, -E_INTERNAL, "out of memory", NULL);
 		return;
 	}
 	n->allocations[n->n_allocations++] = a;
@@ -364,13 +367,13 @@ void allocate_submit(struct node *n, const struct allocation_request *request,
 	*ret_waiter = NULL;
 	if (claim_store_get_state(n->store) == STORE_STATE_UNREADABLE ||
 	    n->stage == NODE_STOPPING) {
-		answer(done, userdata, -E_STORE_UNAVAILABLE, node_not_ready_reason(n), NULL);
+		answer(n, done, userdata, -E_STORE_UNAVAILABLE, node_not_ready_reason(n), NULL);
 		return;
 	}
 	if (health_store_get_state(n->health) == STORE_STATE_UNREADABLE &&
 	    !node_find_claim(n, request->name)) {
-		answer(done, userdata, -E_HEALTH_STORE_UNAVAILABLE, health_store_reason(n->health),
-		       NULL);
+		answer(n, done, userdata, -E_HEALTH_STORE_UNAVAILABLE,
+		       health_store_reason(n->health), NULL);
 		return;
 	}
 	a = find(n, request->name);
@@ -378,7 +381,7 @@ void allocate_submit(struct node *n, const struct allocation_request *request,
 		return;
 	for (unsigned i = 0; n->stage == NODE_READY && i < n->n_undos; i++) {
 		if (strcmp(n->undos[i]->claim_name, request->name) == 0) {
-			answer(done, userdata, -E_STORE_UNAVAILABLE,
+			answer(n, done, userdata, -E_STORE_UNAVAILABLE,
 			       "an earlier claim of that name could not be taken off the disk yet",
 			       NULL);
 			return;
@@ -389,23 +392,23 @@ void allocate_submit(struct node *n, const struct allocation_request *request,
 		return;
 	}
 	if (!profile_name_equal(a->request.profile, request->profile)) {
-		answer(done, userdata, -E_CLAIM_EXISTS,
+		answer(n, done, userdata, -E_CLAIM_EXISTS,
 		       "a claim of that name is under way with another profile", NULL);
 		return;
 	}
 	if (belongs_to_another(n, a->request.uid, request)) {
-		answer(done, userdata, -E_FORBIDDEN,
+		answer(n, done, userdata, -E_FORBIDDEN,
 		       "the claim of that name belongs to another user", NULL);
 		return;
 	}
 	if (a->abandoned) {
-		answer(done, userdata, -E_RELEASING,
+		answer(n, done, userdata, -E_RELEASING,
 		       "an earlier claim of that name is being undone", NULL);
 		return;
 	}
 	*ret_waiter = add_waiter(a, done, NULL, userdata);
 	if (!*ret_waiter)
-		answer(done, userdata, -E_INTERNAL, "out of memory", NULL);
+		answer(n, done, userdata, -E_INTERNAL, "out of memory", NULL);
 }
 
 void allocate_cancel(struct node *n, struct allocation_waiter *waiter)

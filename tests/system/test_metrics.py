@@ -143,6 +143,8 @@ def test_claims_are_counted(daemon, sim):
     before = results()
     assert daemon.claim("vm").status == 201
     assert results().get("ok", 0) == before.get("ok", 0) + 1 and timed() == 1
+    assert daemon.claim("vm", "L40S-2Q").code == "claim_exists"
+    assert results()["claim_exists"] == 1
     assert daemon.claim("vm2", "L40S-5Q").code == "unknown_profile"
     assert results()["unknown_profile"] == 1
     for i in range(2):
