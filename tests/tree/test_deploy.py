@@ -27,6 +27,7 @@ VARIANTS = {
     "nvml": {"nvml": {"mode": "hostPath"}},
     "runtime": {"nvml": {"mode": "runtimeClass"}, "podResources": False},
     "all": {"iommufd": True, "names": {"NVIDIA L40S-4Q": "small", "10de:26b9": "a.org/b"}, "podMonitor": {"enabled": True},
+            "prometheusRule": {"enabled": True, "labels": {"release": "monitoring"}},
             "berthdHealthFolder": "/var/lib/berth/gpu", "nodeSelector": {"nvidia.com/gpu.present": "true"},
             "imagePullSecrets": [{"name": "registry"}], "seLinuxOptions": {"type": "container_device_plugin_t"},
             "affinity": {"nodeAffinity": {}}, "image": {"tag": "test"}},
@@ -50,6 +51,8 @@ def evaluate(expression, scope):
         arguments = [w[1:-1] if w[0] == '"' else lookup(w, scope) if w[0] == "." else w for w in words]
         if words[0] == "toYaml":
             value = yaml.safe_dump(arguments[1], default_flow_style=False, sort_keys=False).rstrip()
+        elif words[0] == ".Files.Get":
+            value = (CHART / arguments[1]).read_text()
         elif words[0] == "nindent":
             value = "\n" + "\n".join(" " * int(words[1]) + line for line in value.splitlines())
         elif words[0] == "quote":
@@ -92,6 +95,7 @@ def merge(base, over):
 
 def chart(values):
     scope = {"Values": merge(yaml.safe_load((CHART / "values.yaml").read_text()), values),
+             "Files": {"Get": None},
              "Release": {"Name": "berth", "Namespace": "kube-system", "Service": "Helm"},
              "Chart": {"AppVersion": yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]}}
     objects = [yaml.safe_load(render(p.read_text(), scope)) for p in sorted((CHART / "templates").glob("*.yaml"))]
@@ -154,7 +158,7 @@ def complaints(objects):
 def test_schema():
     objects = [manifest(name) for name in MANIFESTS]
     for values in VARIANTS.values():
-        objects += [o for o in chart(values) if o["kind"] != "PodMonitor"]
+        objects += [o for o in chart(values) if o["apiVersion"] != "monitoring.coreos.com/v1"]
     assert not complaints(objects)
 
 
@@ -214,6 +218,19 @@ def test_names_of_the_chart_are_read_by_the_plugin(tmp_path):
     done = subprocess.run([BUILD / "bin/berth-device-plugin", "--list", "--sysfs-root", tmp_path, "--names",
                            tmp_path / "names", "--nvml-library", ""], capture_output=True, text=True, timeout=20)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_chart_has_the_rules():
+    """Those about the plugin, as they are in data/monitoring; and the job that they expect."""
+    objects = {o["kind"]: o for o in chart(VARIANTS["all"])}
+    rules = yaml.safe_load((ROOT / "data/monitoring/berth-rules.yml").read_text())
+    assert objects["PrometheusRule"]["spec"]["groups"] == [
+        g for g in rules["groups"] if g["name"] == "berth-device-plugin"]
+    assert objects["PrometheusRule"]["metadata"]["labels"] == {"release": "monitoring"}
+    monitor = objects["PodMonitor"]["spec"]
+    labels = objects["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    assert labels[monitor["jobLabel"]] == "berth-device-plugin"
+    assert not {"PodMonitor", "PrometheusRule"} & {o["kind"] for o in chart(VARIANTS["default"])}
 
 
 def test_kubevirt_examples_go_together():

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules, their tests and the dashboard, as files. tests/system/test_monitoring.py holds them against real metrics."""
 import json
+import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -13,6 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import promtool  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("BERTH_BIN", ROOT / "build/bin"))
 RULES = yaml.safe_load((promtool.MONITORING / "berth-rules.yml").read_text())
 RULE_TESTS = (promtool.MONITORING / "berth-rules-test.yml").read_text()
 DASHBOARD = json.loads((promtool.MONITORING / "berth-dashboard.json").read_text())
@@ -122,3 +125,41 @@ def test_queries_name_the_host():
         for target in panel.get("targets", []):
             for selector in re.findall(r"berth_\w+(\{[^}]*\})?", target["expr"]):
                 assert re.search(r'instance=~"\$(instance|node)"', selector or ""), (panel["title"], target["expr"])
+
+
+def test_configurations_in_the_documents(tmp_path):
+    """Each YAML example is one: of Prometheus, of rules, or of berthd."""
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/monitoring.md").read_text(), re.S)
+    assert len(blocks) >= 5
+    (tmp_path / "berthd.yaml").write_text(blocks[0])
+    done = subprocess.run([BIN / "berthd", "--config", tmp_path / "berthd.yaml", "--check"], capture_output=True,
+                          text=True, timeout=20)
+    assert done.returncode == 0, done.stderr
+    for block in blocks[1:]:
+        # Debian's promtool is built without Kubernetes.
+        (tmp_path / "example.yml").write_text(block.replace("kubernetes_sd_configs:\n  - role: pod", "static_configs: []"))
+        how = ["rules"] if "groups" in yaml.safe_load(block) else ["config", "--syntax-only"]
+        done = promtool.run("check", *how, "example.yml", cwd=tmp_path)
+        assert done.returncode == 0, (block, done.stderr)
+
+
+def test_wanted_capacity_can_be_said(tmp_path):
+    """The example of docs/monitoring.md in place of the rule that comes with berth."""
+    example = next(b for b in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/monitoring.md").read_text(), re.S)
+                   if "groups:" in b)
+    rules = [{**g, "rules": [r for r in g["rules"] if r.get("record") != "berth:profile_slots:wanted"]}
+             for g in RULES["groups"]]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": yaml.safe_load(example)["groups"] + rules}))
+
+    def series(profile, slots):
+        return {"series": f'berth_profile_slots{{job="berthd",instance="a",profile="NVIDIA L40S-{profile}"}}',
+                "values": f"{slots}x30"}
+
+    names = [g["name"] for g in yaml.safe_load(example)["groups"] + rules]
+    test = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "group_eval_order": names, "tests": [{
+        "interval": "1m", "input_series": [series("4Q", 7), series("48Q", 1), series("2Q", 0)],
+        "promql_expr_test": [{"expr": 'count by (profile) (ALERTS{alertstate="firing"})', "eval_time": "20m",
+                              "exp_samples": [{"labels": '{profile="NVIDIA L40S-4Q"}', "value": 1}]}]}]}
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(test))
+    done = promtool.run("test", "rules", "test.yml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
