@@ -6,6 +6,7 @@
 #   make demo-kube  the Kubernetes device plugin, with a fake kubelet; make bench-kube: its speed and size
 #   make lint     format and analyzers             make fuzz    20 s of each fuzz target (FUZZ_SECONDS=)
 #   make demo-wedge  a VF wedges, is noticed and leaves, its card is brought back
+#   make docs     the parts of docs/ that are made from others
 #   make soak     kill -9 at random, 1,000 rounds  make install DESTDIR= PREFIX=
 
 BUILD ?= build
@@ -19,7 +20,7 @@ CC := gcc
 endif
 export CC
 
-.PHONY: build demo demo-kube demo-wedge check bench bench-kube soak fuzz lint format install clean deps
+.PHONY: build demo demo-kube demo-wedge docs check bench bench-kube soak fuzz lint format install clean deps
 build: deps $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
 
@@ -60,6 +61,9 @@ lint: build
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+docs:
+	@$(PYTHON) tools/rest-reference.py
 
 install: build
 	@meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
