@@ -4,7 +4,6 @@
 Node's is installed into the build folder by npm, from node/package-lock.json; Go's is Debian's
 golang-google-grpc-dev. Where one cannot be had its tests are skipped, and say why.
 """
-import fcntl
 import functools
 import os
 import pathlib
@@ -13,6 +12,7 @@ import subprocess
 
 import pytest
 
+import npm
 from testserver import BUILD, folder, server  # noqa: F401 (fixtures)
 
 HERE = pathlib.Path(__file__).parent
@@ -21,39 +21,10 @@ CHECKS = ["echo", "large", "status", "unknown", "undecodable", "deadline", "stre
 DEADLINE = 60
 
 
-def prepare(folder, key, action):
-    """Runs action once for all workers, again when the key (bytes) changes. None, or why it failed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = folder / "done"
-        if done.exists() and done.read_bytes() == key:
-            return None
-        try:
-            result = action()
-        except subprocess.TimeoutExpired as e:
-            return f"no end after {e.timeout} s"
-        if result.returncode:
-            return (result.stderr.strip().splitlines() or ["?"])[-1]
-        done.write_bytes(key)
-
-
 @functools.lru_cache
 def node():
-    folder = BUILD / "peers-node"
-    if not shutil.which("node") or not shutil.which("npm"):
-        return None, "node and npm are not installed"
-    files = [HERE / "node/package.json", HERE / "node/package-lock.json"]
-
-    def install():
-        for f in files:
-            shutil.copy(f, folder)
-        return subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=1",
-                               "--fetch-timeout=20000"], cwd=folder, capture_output=True, text=True, timeout=120)
-
-    why = prepare(folder, b"".join(f.read_bytes() for f in files), install)
-    command = ["env", f"GRPC_JS={folder}/node_modules/@grpc/grpc-js", "node", str(HERE / "node/peer.js")]
-    return command, why and "npm cannot install @grpc/grpc-js: " + why
+    folder, why = npm.install(HERE / "node", BUILD / "peers-node")
+    return ["env", f"GRPC_JS={folder}/node_modules/@grpc/grpc-js", "node", str(HERE / "node/peer.js")], why
 
 
 @functools.lru_cache
@@ -68,7 +39,7 @@ def go():
         return subprocess.run(["go", "build", "-o", str(folder / "peer"), str(source)], env=env, cwd=folder,
                               capture_output=True, text=True, timeout=200)
 
-    why = prepare(folder, source.read_bytes(), build)
+    why = npm.prepare(folder, source.read_bytes(), build)
     return [str(folder / "peer")], why and "the Go peer cannot be built: " + why
 
 
