@@ -57,9 +57,9 @@ def test_document_is_whole():
         if not isinstance(node, dict):
             continue
         if isinstance(node.get("$ref"), str):
-            name = node["$ref"].removeprefix("#/components/schemas/")
-            assert name in document["components"]["schemas"], path
-            used.add(name)
+            kind, name = re.fullmatch(r"#/components/(schemas|examples)/(\w+)", node["$ref"]).groups()
+            assert name in document["components"][kind], path
+            used |= {name} if kind == "schemas" else set()
         if isinstance(node.get("properties"), dict):
             for field, schema in node["properties"].items():
                 described = "description" in schema or "$ref" in schema or "oneOf" in schema
