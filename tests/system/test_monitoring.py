@@ -7,6 +7,7 @@ Prometheus would have scraped every 15 s. Each query must parse there and find d
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import time
 
@@ -20,7 +21,9 @@ from test_capacity import B, refresh
 from test_health import failed, settings
 from test_metrics import parse
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "peers")]
+import npm  # noqa: E402
 import promtool  # noqa: E402
 
 RULES = promtool.MONITORING / "berth-rules.yml"
@@ -240,3 +243,34 @@ def test_promtool_check_metrics(session, start_sim, start_daemon):
     for page in (*pages, bare.request("GET", "/metrics").body.decode()):
         done = promtool.run("check", "metrics", stdin=page)
         assert done.returncode == 0 and not done.stderr, (done.stderr, page)
+
+
+# Grafana's own types for a dashboard, but that any text or number will do where they have a list of them.
+SCHEMA = """import type { Dashboard } from "@grafana/schema";
+type Loose<T> = T extends string ? string : T extends number ? number : T extends (infer U)[] ? Loose<U>[]
+	: T extends object ? { [K in keyof T]: Loose<T[K]> } : T;
+export const dashboard: Loose<Dashboard> = """
+
+
+def schema_faults(folder, work, dashboard):
+    """Lines of the compiler about a dashboard, held against Grafana's types."""
+    for annotation in dashboard["annotations"]["list"]:
+        for key in ("expr", "step", "titleFormat"):  # the Prometheus data source's, not Grafana's
+            annotation.pop(key, None)
+    if not (work / "node_modules").exists():
+        (work / "node_modules").symlink_to(folder / "node_modules")
+    (work / "dashboard.ts").write_text(SCHEMA + json.dumps(dashboard, indent=1))
+    done = subprocess.run([folder / "node_modules/.bin/tsc", "--noEmit", "--skipLibCheck", "--strict", "--module",
+                           "nodenext", "--target", "es2022", work / "dashboard.ts"], capture_output=True, text=True,
+                          timeout=120)
+    return [line for line in done.stdout.splitlines() if line.strip()]
+
+
+def test_dashboard_has_the_schema_of_grafana(work):
+    folder, why = npm.install(TESTS / "peers/types", promtool.BUILD / "types")
+    if not folder:
+        pytest.skip(why)
+    dashboard = json.loads(json.dumps(DASHBOARD))
+    assert schema_faults(folder, work, dashboard) == []
+    dashboard["templating"]["list"][0]["lable"] = "x"
+    assert "lable" in schema_faults(folder, work, dashboard)[0]
