@@ -35,6 +35,7 @@ int cli_common_option(struct cli *cli, int opt)
 		return CLI_GO_ON;
 	case CLI_OPT_SOCKET:
 		cli->socket = optarg;
+		cli->socket_given = true;
 		return CLI_GO_ON;
 	default:
 		/* getopt has said what is wrong. */

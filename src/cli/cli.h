@@ -22,6 +22,7 @@
 struct cli {
 	const struct cli_command *command;
 	const char *socket;
+	bool socket_given; /* by option or environment */
 	bool json;
 };
 
@@ -34,7 +35,7 @@ struct cli_command {
 };
 
 extern const struct cli_command cli_resources, cli_gpus, cli_map, cli_claim, cli_release,
-	cli_claims, cli_fit, cli_gpu, cli_driver, cli_run, cli_vf;
+	cli_claims, cli_doctor, cli_fit, cli_gpu, cli_driver, cli_run, cli_vf;
 
 /* `berth gpu recover CARD`; an exit status. */
 int cli_recover_card(struct cli *cli, const char *card);

@@ -12,7 +12,7 @@
 
 static const struct cli_command *const commands[] = {
 	&cli_resources, &cli_gpus, &cli_map, &cli_claim, &cli_release, &cli_claims,
-	&cli_run,	&cli_fit,  &cli_vf,  &cli_gpu,	 &cli_driver,
+	&cli_run,	&cli_fit,  &cli_vf,  &cli_gpu,	 &cli_driver,  &cli_doctor,
 };
 
 static void print_usage(FILE *out)
@@ -73,7 +73,8 @@ static int run_program(int argc, char **argv)
 						 { "version", no_argument, NULL, 'V' },
 						 { 0 } };
 	const char *socket = getenv("BERTH_SOCKET");
-	struct cli cli = { .socket = str_is_empty(socket) ? CLI_DEFAULT_SOCKET : socket };
+	struct cli cli = { .socket = str_is_empty(socket) ? CLI_DEFAULT_SOCKET : socket,
+			   .socket_given = !str_is_empty(socket) };
 	static char program[] = "berth";
 	int opt;
 
@@ -93,6 +94,7 @@ static int run_program(int argc, char **argv)
 			break;
 		case CLI_OPT_SOCKET:
 			cli.socket = optarg;
+			cli.socket_given = true;
 			break;
 		default:
 			fputs("Try 'berth --help'.\n", stderr);

@@ -115,6 +115,7 @@ struct card {
 	bool fallback_of_host; /* the host's, which has its own line in the log and its own event */
 	struct nvml_card *nvml; /* owned */
 	enum nvml_mode mode;
+	bool seen_mixed; /* it was in mixed-size mode since this berthd started */
 	uint16_t region; /* units of 1 GiB; 0: unknown */
 
 	uint64_t write_seq;	  /* raised when a write starts and when it ends */

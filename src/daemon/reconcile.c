@@ -25,6 +25,8 @@ struct reconcile {
 	uint64_t next_usec; /* when the timer fires */
 	uint64_t soon_usec; /* delay of the next pass after a failure */
 	bool failed;	    /* since the last pass began */
+	unsigned n_failures;
+	struct reconcile_failure failures[RECONCILE_STAGES_MAX];
 };
 
 struct reconcile *reconcile_free(struct reconcile *r)
@@ -52,7 +54,33 @@ void reconcile_soon(struct node *n)
 
 void reconcile_count_failure(struct node *n, const char *stage)
 {
+	struct reconcile *r = n->reconcile;
+	uint64_t now = clock_now_usec();
+	unsigned i = 0;
+
 	node_metrics_count_reconcile_failure(n, stage);
+	if (!r)
+		return;
+	while (i < r->n_failures && strcmp(r->failures[i].stage, stage) != 0)
+		i++;
+	if (i == RECONCILE_STAGES_MAX)
+		return;
+	if (i == r->n_failures)
+		r->failures[r->n_failures++] = (struct reconcile_failure){ .stage = stage };
+	/* A pass has gone by without one: what fails now is something new. */
+	if (now - r->failures[i].last_usec > 2 * n->config->reconcile_interval_usec)
+		r->failures[i].count = 0;
+	r->failures[i].count++;
+	r->failures[i].last_usec = now;
+}
+
+unsigned reconcile_failures(const struct node *n,
+			    struct reconcile_failure ret[static RECONCILE_STAGES_MAX])
+{
+	if (!n->reconcile)
+		return 0;
+	memcpy(ret, n->reconcile->failures, sizeof n->reconcile->failures);
+	return n->reconcile->n_failures;
 }
 
 /* --- Undo records ---------------------------------------------------------------------------- */

@@ -22,5 +22,17 @@ void reconcile_pass(struct node *n);
 /* A pass within a second or so; sooner failures make later passes rarer, up to 30 s. */
 void reconcile_soon(struct node *n);
 
-/* berth_reconcile_failures_total{stage} */
+/* berth_reconcile_failures_total{stage}; `stage` is a literal. */
 void reconcile_count_failure(struct node *n, const char *stage);
+
+#define RECONCILE_STAGES_MAX 16
+
+struct reconcile_failure {
+	const char *stage;
+	uint64_t count;	    /* since the last time that a pass or two went without */
+	uint64_t last_usec; /* monotonic */
+};
+
+/* How many of `ret` are set: one for each stage that ever failed. */
+unsigned reconcile_failures(const struct node *n,
+			    struct reconcile_failure ret[static RECONCILE_STAGES_MAX]);

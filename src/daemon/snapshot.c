@@ -214,6 +214,7 @@ static void apply_card(struct node *n, struct card *c, const struct nvml_card *a
 		str_copy_cut(c->name, sizeof c->name, answer->name);
 	str_sanitize(c->name, strlen(c->name));
 	c->mode = answer->mode;
+	c->seen_mixed |= c->mode == NVML_MODE_MIXED;
 	if (answer->region > 0)
 		c->region = answer->region;
 	catalogue_take_nvml(n, c, answer);

@@ -7,19 +7,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "host/file-key.h"
 #include "host/listing.h"
-
-/* What identifies an open file: a device number, or a file system and inode. */
-struct file_key {
-	bool character_device;
-	dev_t dev; /* rdev of a character device */
-	ino_t ino; /* 0 for one */
-};
 
 struct node {
 	struct file_key key;
@@ -37,28 +30,6 @@ struct scan {
 	int proc_fd;
 	pid_t self; /* our pid as this proc numbers it */
 };
-
-/* Never asks a file server: behind a descriptor of another process may be a hung NFS or FUSE mount,
- * and a stat of it would hang with it. What the kernel has cached of an open file is enough. */
-static int file_key_of(int dir_fd, const char *name, struct file_key *ret)
-{
-	struct statx st;
-
-	if (statx(dir_fd, name, AT_STATX_DONT_SYNC | (*name ? 0 : AT_EMPTY_PATH),
-		  STATX_TYPE | STATX_INO, &st) < 0)
-		return -errno;
-	if (S_ISCHR(st.stx_mode))
-		*ret = (struct file_key){ true, makedev(st.stx_rdev_major, st.stx_rdev_minor), 0 };
-	else
-		*ret = (struct file_key){ false, makedev(st.stx_dev_major, st.stx_dev_minor),
-					  st.stx_ino };
-	return 0;
-}
-
-static bool file_key_equal(const struct file_key *a, const struct file_key *b)
-{
-	return a->character_device == b->character_device && a->dev == b->dev && a->ino == b->ino;
-}
 
 static void add_node(struct scan *s, unsigned vf, const char *path)
 {

@@ -56,6 +56,9 @@ void api_put_quarantine(struct http_request *req, void *userdata);
 void api_delete_quarantine(struct http_request *req, void *userdata);
 void api_post_recover(struct http_request *req, void *userdata);
 
+/* api-status.c */
+void api_get_status(struct http_request *req, void *userdata);
+
 /* api-service.c */
 void api_get_healthz(struct http_request *req, void *userdata);
 void api_get_readyz(struct http_request *req, void *userdata);

@@ -268,6 +268,8 @@ json_t *api_json_card(const struct node *n, const struct card *c)
 	if (o)
 		json_object_set_new(o, "recovery", recover_json(c));
 	if (o)
+		json_object_set_new(o, "seen_mixed", json_boolean(c->seen_mixed));
+	if (o)
 		json_object_set_new(o, "driver_version",
 				    api_json_text(c->has_vfs ? n->driver_version : ""));
 	return o;

@@ -163,6 +163,7 @@ static const struct http_route routes[] = {
 	{ "POST", "/fit", api_post_fit },
 	{ "POST", "/driver/release", api_post_driver_release },
 	{ "POST", "/driver/resume", api_post_driver_resume },
+	{ "GET", "/status", api_get_status },
 	{ "GET", "/metrics", api_get_metrics },
 	{ "GET", "/healthz", api_get_healthz },
 	{ "GET", "/readyz", api_get_readyz },

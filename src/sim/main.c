@@ -228,8 +228,11 @@ static int make_folders(const char *root, struct error *err)
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		_free_ char *path = str_printf("%s/%s", root, names[i]);
 
-		/* EEXIST is also the answer of a mount that a killed simulator left. */
-		if (!path || (mkdir(path, 0755) < 0 && errno != EEXIST))
+		/* EEXIST is also the answer of a mount that a killed simulator left. berthd makes
+		 * its folder for itself alone, too. */
+		mode_t mode = strcmp(names[i], "state") == 0 ? 0700 : 0755;
+
+		if (!path || (mkdir(path, mode) < 0 && errno != EEXIST))
 			return error_set_errno(err, path ? errno : ENOMEM, "%s/%s", root, names[i]);
 	}
 	return 0;

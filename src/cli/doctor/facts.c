@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The settings, and what the daemon says. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "cli/doctor/doctor.h"
+#include "client/http-client.h"
+
+#define ANSWER_USEC  (5 * USEC_PER_SEC)
+
+/* --- Settings -------------------------------------------------------------------------------- */
+
+int doctor_read_config(struct doctor *d)
+{
+	struct error err = ERROR_INIT;
+	int r;
+
+	r = config_load(d->config_path, &d->config, &err);
+	if (r == 0) {
+		d->config_read = true;
+		return 0;
+	}
+	if (r == -ENOENT && !d->config_given) {
+		doctor_report_add(&d->report, DOCTOR_CONFIG_DEFAULTS, d->config_path,
+				  "%s is not there", d->config_path);
+		d->config_read = true;
+	} else if (r == -EINVAL || r == -EFBIG) {
+		doctor_report_add(&d->report, DOCTOR_CONFIG_INVALID, d->config_path, "%s",
+				  error_text(&err));
+	} else {
+		doctor_report_add(&d->report, DOCTOR_CONFIG_UNREADABLE, d->config_path, "%s",
+				  error_text(&err));
+	}
+	return config_default(&d->config);
+}
+
+/* --- The daemon ------------------------------------------------------------------------------ */
+
+/* The JSON of a GET; NULL with the reason. */
+static json_t *get(struct doctor *d, const char *path, int *ret_status, struct error *err)
+{
+	_answer_ struct http_answer answer = { 0 };
+	json_t *json;
+
+	*ret_status = http_client_request(d->socket, "GET", path, NULL, ANSWER_USEC, &answer, err);
+	if (*ret_status < 0)
+		return NULL;
+	*ret_status = answer.status;
+	json = json_loadb(answer.body, answer.len, JSON_REJECT_DUPLICATES, NULL);
+	if (json_is_object(json))
+		return json;
+	json_decref(json);
+	error_set(err, EBADMSG, "the answer to GET %s (status %d) is no JSON object", path,
+		  answer.status);
+	return NULL;
+}
+
+/* Why nobody answers. A socket that is not there and one that refuses are different faults. */
+static void explain_silence(struct doctor *d, const struct error *err)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int cause = 0;
+
+	if (fd < 0 || str_copy(addr.sun_path, sizeof addr.sun_path, d->socket) < 0)
+		cause = ENAMETOOLONG;
+	else if (connect(fd, (struct sockaddr *)&addr, sizeof addr) < 0)
+		cause = errno;
+	str_copy_cut(d->no_daemon, sizeof d->no_daemon, "berthd does not answer");
+	if (cause == ENOENT || cause == ENOTDIR || cause == ENAMETOOLONG) {
+		doctor_report_add(&d->report, DOCTOR_DAEMON_ABSENT, d->socket,
+				  "there is no socket %s", d->socket);
+		str_copy_cut(d->no_daemon, sizeof d->no_daemon, "berthd is not running");
+	} else if (cause == ECONNREFUSED || cause == ENOTSOCK || cause == EPROTOTYPE) {
+		doctor_report_add(&d->report, DOCTOR_DAEMON_REFUSED, d->socket, "%s: %s", d->socket,
+				  strerrordesc_np(cause));
+		str_copy_cut(d->no_daemon, sizeof d->no_daemon, "berthd is not running");
+	} else if (cause == EACCES || cause == EPERM) {
+		doctor_report_add(&d->report, DOCTOR_DAEMON_FORBIDDEN, d->socket, "%s: %s",
+				  d->socket, strerrordesc_np(cause));
+		str_copy_cut(d->no_daemon, sizeof d->no_daemon, "you may not use berthd's socket");
+	} else {
+		doctor_report_add(&d->report, DOCTOR_DAEMON_SILENT, d->socket, "%s",
+				  error_text(err));
+	}
+	doctor_report_not_made(&d->report, DOCTOR_CHECK_DAEMON, "%s", d->no_daemon);
+}
+
+static void judge_daemon(struct doctor *d)
+{
+	char version[CLI_FIELD_SIZE], reason[CLI_FIELD_SIZE];
+
+	cli_field(d->status, "version", version, sizeof version);
+	if (strcmp(version, BERTH_VERSION) != 0)
+		doctor_report_add(&d->report, DOCTOR_DAEMON_VERSION, "berthd",
+				  "berthd is %s, this program is " BERTH_VERSION, version);
+	/* The stores have findings of their own. */
+	if (!json_is_true(json_object_get(d->status, "ready")) &&
+	    !strstr(cli_field(json_object_get(d->status, "claims_store"), "state", version,
+			      sizeof version),
+		    "unreadable"))
+		doctor_report_add(&d->report, DOCTOR_DAEMON_NOT_READY, "berthd", "%s",
+				  cli_field(d->status, "reason", reason, sizeof reason));
+	doctor_report_made(&d->report, DOCTOR_CHECK_DAEMON);
+}
+
+void doctor_ask_daemon(struct doctor *d)
+{
+	struct error err = ERROR_INIT;
+	int status;
+
+	d->status = get(d, "/status", &status, &err);
+	/* A berthd of before that question: it is there all the same. */
+	if (d->status && status == 404) {
+		json_decref(d->status);
+		d->status = NULL;
+		doctor_report_add(&d->report, DOCTOR_DAEMON_VERSION, "berthd",
+				  "berthd does not know GET /status, this program is " BERTH_VERSION);
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_DAEMON, "berthd is too old");
+		str_copy_cut(d->no_daemon, sizeof d->no_daemon, "berthd is too old to be asked");
+		return;
+	}
+	if (d->status && status != 200) {
+		error_set(&err, EBADMSG, "GET /status answers with status %d", status);
+		json_decref(d->status);
+		d->status = NULL;
+	}
+	if (d->status)
+		d->gpus = get(d, "/gpus", &status, &err);
+	if (d->gpus)
+		d->claims = get(d, "/claims", &status, &err);
+	if (!d->claims) {
+		json_decref(d->status);
+		json_decref(d->gpus);
+		d->status = d->gpus = NULL;
+		explain_silence(d, &err);
+		return;
+	}
+	d->daemon_pid = (pid_t)cli_field_int(d->status, "pid", 0);
+	judge_daemon(d);
+}
