@@ -89,14 +89,14 @@ static void gather(struct doctor *d)
 
 static void check(struct doctor *d)
 {
-	static void (*const checks[])(struct doctor *d) = {
-		doctor_check_config,   doctor_check_access,    doctor_check_data,
-		doctor_check_consoles, doctor_check_tls,       doctor_check_clock,
-		doctor_check_cards,    doctor_check_vfs,       doctor_check_vfio,
-		doctor_check_sysfs,    doctor_check_driver,    doctor_check_nvml,
-		doctor_check_mode,     doctor_check_response,  doctor_check_stores,
-		doctor_check_claims,   doctor_check_health,    doctor_check_reconcile,
-		doctor_check_handles,  doctor_check_recover,   doctor_check_plugin,
+	static void (*const checks[])(struct doctor * d) = {
+		doctor_check_config,   doctor_check_access,   doctor_check_data,
+		doctor_check_consoles, doctor_check_tls,      doctor_check_clock,
+		doctor_check_cards,    doctor_check_vfs,      doctor_check_vfio,
+		doctor_check_sysfs,    doctor_check_driver,   doctor_check_nvml,
+		doctor_check_mode,     doctor_check_response, doctor_check_stores,
+		doctor_check_claims,   doctor_check_health,   doctor_check_reconcile,
+		doctor_check_handles,  doctor_check_recover,  doctor_check_plugin,
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(checks); i++)

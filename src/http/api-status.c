@@ -37,10 +37,10 @@ static json_t *json_store(enum store_state state, const char *reason)
 
 static json_t *json_nvml(const struct node *n)
 {
-	const char *state = !*n->config->nvml_library		? "off"
+	const char *state = !*n->config->nvml_library	       ? "off"
 			    : nvml_client_is_released(n->nvml) ? "released"
-			    : nvml_client_is_stuck(n->nvml)	? "stuck"
-								: "in_use";
+			    : nvml_client_is_stuck(n->nvml)    ? "stuck"
+							       : "in_use";
 
 	return json_pack("{s:s,s:s?,s:o,s:o}", "state", state, "reason",
 			 nvml_reason_name(n->host_fallback), "detail",
@@ -100,19 +100,18 @@ void api_get_status(struct http_request *req, void *userdata)
 
 	if (api_refuse_query(req) < 0)
 		return;
-	http_reply_json(
-		req, 200,
-		json_pack("{s:s,s:i,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "version",
-			  BERTH_VERSION, "pid", (int)getpid(), "stage", stage_name(n->stage),
-			  "ready", !*reason && healthy, "reason", api_json_text(reason), "boot_id",
-			  api_json_text(n->boot_id), "driver_version",
-			  api_json_text(n->driver_version), "sysfs_read_only", json_read_only(n),
-			  "placements_age_ms", age < 0 ? json_null() : json_integer(age),
-			  "claims_store",
-			  json_store(claim_store_get_state(n->store), n->store_reason),
-			  "health_store",
-			  json_store(health_store_get_state(n->health),
-				     health_store_reason(n->health)),
-			  "nvml", json_nvml(n), "reconcile", json_reconcile(n), "settings",
-			  json_settings(n->config)));
+	http_reply_json(req, 200,
+			json_pack("{s:s,s:i,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
+				  "version", BERTH_VERSION, "pid", (int)getpid(), "stage",
+				  stage_name(n->stage), "ready", !*reason && healthy, "reason",
+				  api_json_text(reason), "boot_id", api_json_text(n->boot_id),
+				  "driver_version", api_json_text(n->driver_version),
+				  "sysfs_read_only", json_read_only(n), "placements_age_ms",
+				  age < 0 ? json_null() : json_integer(age), "claims_store",
+				  json_store(claim_store_get_state(n->store), n->store_reason),
+				  "health_store",
+				  json_store(health_store_get_state(n->health),
+					     health_store_reason(n->health)),
+				  "nvml", json_nvml(n), "reconcile", json_reconcile(n), "settings",
+				  json_settings(n->config)));
 }

@@ -136,7 +136,7 @@ def test_unknown_option_is_usage(program):
 
 
 @pytest.mark.parametrize('page', ['berthd.8', 'berthd.yaml.5', 'berth.1', 'berth-sim.1', 'berth-card.8', 'berth-nvml.8',
-                                  'berth-agent.8', 'berth-device-plugin.8'])
+                                  'berth-agent.8', 'berth-device-plugin.8', 'berth-doctor.7'])
 def test_man_pages_render(page):
     if not shutil.which('scdoc'):
         pytest.skip('scdoc is not installed')

@@ -68,8 +68,7 @@ void doctor_check_driver(struct doctor *d)
 		return;
 	}
 	if (branch < 550)
-		doctor_report_add(&d->report, DOCTOR_DRIVER_TOO_OLD, "nvidia", "it is %s",
-				  version);
+		doctor_report_add(&d->report, DOCTOR_DRIVER_TOO_OLD, "nvidia", "it is %s", version);
 	else if (branch < 570)
 		doctor_report_add(&d->report, DOCTOR_DRIVER_BEFORE_570, "nvidia", "it is %s",
 				  version);
@@ -101,8 +100,10 @@ static void add_host_fault(struct doctor *d, const char *reason, int code, const
 								     : "of an unknown version");
 		return;
 	}
-	if (strcmp(reason, "library") == 0 && code == 0)
-		id = strstr(text, "berth-nvml") ? DOCTOR_NVML_HELPER_MISSING : library_fault(text);
+	if (code == 0 && strstr(text, "berth-nvml") && strstr(text, "No such file"))
+		id = DOCTOR_NVML_HELPER_MISSING;
+	else if (strcmp(reason, "library") == 0 && code == 0)
+		id = library_fault(text);
 	else if (strcmp(reason, "timeout") == 0)
 		id = DOCTOR_NVML_HANGS;
 	doctor_report_add(&d->report, id, library, "%s", text);
@@ -158,8 +159,8 @@ static void check_own_nvml(struct doctor *d)
 		return;
 	}
 	if (n->error < 0) {
-		doctor_report_not_made(&d->report, DOCTOR_CHECK_NVML,
-				       "NVML could not be asked: %s", strerrordesc_np(-n->error));
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_NVML, "NVML could not be asked: %s",
+				       strerrordesc_np(-n->error));
 		return;
 	}
 	if (reason)
@@ -193,8 +194,8 @@ void doctor_check_nvml(struct doctor *d)
 		doctor_report_not_made(&d->report, DOCTOR_CHECK_NVML,
 				       "there are no VFs to ask it about");
 	else
-		doctor_report_not_made(&d->report, DOCTOR_CHECK_NVML,
-				       "%s, and --no-nvml was given", d->no_daemon);
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_NVML, "%s, and --no-nvml was given",
+				       d->no_daemon);
 	doctor_report_made(&d->report, DOCTOR_CHECK_NVML);
 }
 
@@ -225,8 +226,9 @@ static void check_equal(struct doctor *d, const json_t *gpu, const char *card)
 		doctor_report_add(&d->report, DOCTOR_CARD_NO_PLACEMENTS, card, "%s",
 				  cli_field(gpu, "fallback_detail", reason, sizeof reason));
 	else if (cli_field_is_set(gpu, "seen_mixed") || cli_field_is_set(recovery, "was_mixed"))
-		doctor_report_add(&d->report, DOCTOR_MIXED_MODE_LOST, card,
-				  "it is in equal-size mode; berthd has seen it in mixed-size mode");
+		doctor_report_add(
+			&d->report, DOCTOR_MIXED_MODE_LOST, card,
+			"it is in equal-size mode; berthd has seen it in mixed-size mode");
 	else if (has_mixed_like(d, name))
 		doctor_report_add(&d->report, DOCTOR_MIXED_MODE_LOST, card,
 				  "it is in equal-size mode; another %s is in mixed-size mode",

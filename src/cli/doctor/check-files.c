@@ -45,8 +45,7 @@ static void compare_settings(struct doctor *d)
 		{ "dev_root", c->dev_root },
 		{ "proc_root", c->proc_root },
 		{ "nvml_library", c->nvml_library },
-		{ "unclaimed_vfs",
-		  c->unclaimed_vfs == CONFIG_UNCLAIMED_RESET ? "reset" : "leave" },
+		{ "unclaimed_vfs", c->unclaimed_vfs == CONFIG_UNCLAIMED_RESET ? "reset" : "leave" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -194,18 +193,18 @@ void doctor_check_data(struct doctor *d)
 		doctor_report_add(&d->report, DOCTOR_DATA_DIR_MISSING, p->path,
 				  "no such folder: %s", p->path);
 	} else if (is_denied(d, p->error)) {
-		doctor_report_not_made(&d->report, DOCTOR_CHECK_DATA,
-				       "only root may look at %s", p->path);
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_DATA, "only root may look at %s",
+				       p->path);
 		return;
 	} else if (p->error < 0 || !S_ISDIR(p->mode)) {
 		doctor_report_add(&d->report, DOCTOR_DATA_DIR_UNUSABLE, p->path, "%s: %s", p->path,
 				  strerrordesc_np(p->error < 0 ? -p->error : ENOTDIR));
 	} else if (p->mode & (S_IWGRP | S_IWOTH)) {
-		doctor_report_add(&d->report, DOCTOR_DATA_DIR_WRITABLE, p->path,
-				  "its mode is %04o", p->mode & 07777);
+		doctor_report_add(&d->report, DOCTOR_DATA_DIR_WRITABLE, p->path, "its mode is %04o",
+				  p->mode & 07777);
 	} else if (p->mode & (S_IRWXG | S_IRWXO)) {
-		doctor_report_add(&d->report, DOCTOR_DATA_DIR_READABLE, p->path,
-				  "its mode is %04o", p->mode & 07777);
+		doctor_report_add(&d->report, DOCTOR_DATA_DIR_READABLE, p->path, "its mode is %04o",
+				  p->mode & 07777);
 	}
 	check_room(d);
 	check_health_file(d);
@@ -228,7 +227,7 @@ void doctor_check_consoles(struct doctor *d)
 		else if (p->error < 0 || p->read_error < 0 || !S_ISDIR(p->mode))
 			doctor_report_add(&d->report, DOCTOR_CONSOLE_DIR_UNREADABLE, p->path,
 					  "%s: %s", p->path,
-					  strerrordesc_np(p->error < 0	    ? -p->error
+					  strerrordesc_np(p->error < 0	      ? -p->error
 							  : p->read_error < 0 ? -p->read_error
 									      : ENOTDIR));
 		else if (p->mode & S_IWOTH)
@@ -240,8 +239,8 @@ void doctor_check_consoles(struct doctor *d)
 
 void doctor_check_tls(struct doctor *d)
 {
-	const struct doctor_path *const paths[] = { &d->files->tls_certificate,
-						    &d->files->tls_key, &d->files->tls_client_ca };
+	const struct doctor_path *const paths[] = { &d->files->tls_certificate, &d->files->tls_key,
+						    &d->files->tls_client_ca };
 
 	if (!files_are_known(d, DOCTOR_CHECK_TLS))
 		return;
@@ -256,7 +255,7 @@ void doctor_check_tls(struct doctor *d)
 		else if (p->error < 0 || p->read_error < 0 || !S_ISREG(p->mode))
 			doctor_report_add(&d->report, DOCTOR_TLS_FILE_MISSING, p->path, "%s: %s",
 					  p->path,
-					  strerrordesc_np(p->error < 0	    ? -p->error
+					  strerrordesc_np(p->error < 0	      ? -p->error
 							  : p->read_error < 0 ? -p->read_error
 									      : EINVAL));
 		else if (p == &d->files->tls_key && p->mode & (S_IRWXG | S_IRWXO))
@@ -295,9 +294,8 @@ void doctor_check_clock(struct doctor *d)
 	if (!files_are_known(d, DOCTOR_CHECK_CLOCK))
 		return;
 	if (boot->error < 0 || boot->read_error < 0)
-		doctor_report_add(&d->report, DOCTOR_BOOT_ID_UNREADABLE, boot->path, "%s: %s",
-				  boot->path,
-				  strerrordesc_np(boot->error < 0 ? -boot->error
-								  : -boot->read_error));
+		doctor_report_add(
+			&d->report, DOCTOR_BOOT_ID_UNREADABLE, boot->path, "%s: %s", boot->path,
+			strerrordesc_np(boot->error < 0 ? -boot->error : -boot->read_error));
 	doctor_report_made(&d->report, DOCTOR_CHECK_CLOCK);
 }

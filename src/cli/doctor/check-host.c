@@ -61,8 +61,8 @@ static void check_card(struct doctor *d, const struct inventory_card *c)
 	if (c->reason[0])
 		doctor_report_add(&d->report, DOCTOR_CARD_UNREADABLE, card, "%s", c->reason);
 	if (doctor_is_excluded(d, c->address)) {
-		doctor_report_add(&d->report, DOCTOR_CARD_EXCLUDED, card,
-				  "gpu.exclude names %s", card);
+		doctor_report_add(&d->report, DOCTOR_CARD_EXCLUDED, card, "gpu.exclude names %s",
+				  card);
 		return;
 	}
 	if (c->total_vfs > 0 && strcmp(c->driver, "nvidia") != 0)
@@ -95,10 +95,11 @@ void doctor_check_cards(struct doctor *d)
 	} else if (!is_vgpu_host(h)) {
 		char card[PCI_ADDR_MAX];
 
-		doctor_report_add(&d->report, DOCTOR_PASSTHROUGH_ONLY,
-				  pci_addr_format(h->cards[0].address, card),
-				  "%u card%s, none with VFs or bound to a driver that can make some",
-				  h->n_cards, h->n_cards == 1 ? "" : "s");
+		doctor_report_add(
+			&d->report, DOCTOR_PASSTHROUGH_ONLY,
+			pci_addr_format(h->cards[0].address, card),
+			"%u card%s, none with VFs or bound to a driver that can make some",
+			h->n_cards, h->n_cards == 1 ? "" : "s");
 	}
 	for (unsigned i = 0; i < h->n_cards; i++)
 		/* Cards that are passed through on purpose lack nothing. */
@@ -126,9 +127,9 @@ static void add_unreadable(struct doctor *d, unsigned card, const struct invento
 						 cli_field(row, "reason", text, sizeof text));
 	if (d->types[card].asked && d->types[card].error == 0 &&
 	    d->types[card].errors[v - d->host->cards[card].vfs] < 0)
-		doctor_group_add(unreadable, vf,
-				 strerrordesc_np(
-					 -d->types[card].errors[v - d->host->cards[card].vfs]));
+		doctor_group_add(
+			unreadable, vf,
+			strerrordesc_np(-d->types[card].errors[v - d->host->cards[card].vfs]));
 }
 
 static void check_vfs_of(struct doctor *d, unsigned card)

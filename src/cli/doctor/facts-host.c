@@ -150,7 +150,7 @@ void doctor_read_types(struct doctor *d)
 {
 	struct doctor_probe probes[INVENTORY_CARDS_MAX];
 	/* A release of somebody else may keep the driver's lock for five seconds. */
-	uint64_t deadline = clock_now_usec() + LOOK_USEC + 2 * USEC_PER_SEC;
+	uint64_t deadline = clock_now_usec() + MIN(d->config->card_timeout_usec, 7 * USEC_PER_SEC);
 
 	for (unsigned i = 0; i < d->host->n_cards; i++)
 		probes[i] = doctor_probe_start(read_types, d, &d->types[i]);
@@ -203,9 +203,10 @@ static void read_health(struct doctor_files *f)
 static void look_at_files(const void *context _unused_, void *memory)
 {
 	struct doctor_files *f = memory;
-	struct doctor_path *const paths[] = { &f->data_dir,	   &f->health,	&f->boot_id,
-					      &f->sriov_manage,	   &f->socket,	&f->tls_certificate,
-					      &f->tls_key,	   &f->tls_client_ca };
+	struct doctor_path *const paths[] = { &f->data_dir, &f->health,
+					      &f->boot_id,  &f->sriov_manage,
+					      &f->socket,   &f->tls_certificate,
+					      &f->tls_key,  &f->tls_client_ca };
 	struct statvfs fs;
 
 	for (size_t i = 0; i < ARRAY_SIZE(paths); i++)

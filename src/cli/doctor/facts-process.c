@@ -34,11 +34,40 @@ static void scan_vfs(const struct doctor *d, struct doctor_processes *p)
 	str_copy_cut(p->scan_text, sizeof p->scan_text, error_text(&err));
 }
 
-/* comm holds 15 characters: "berth-device-plugin" and NVIDIA's "nvidia-kubevirt-gpu-device-plugin"
- * are cut. */
-static bool is_plugin(const char *comm)
+/* The value of a long option in a command line, whose words end in NUL; NULL where it is not there.
+ */
+static const char *find_option(const char *line, size_t len, const char *option)
 {
-	return str_starts_with(comm, "berth-device-pl") || str_starts_with(comm, "nvidia-kubevirt");
+	size_t n = strlen(option);
+
+	for (const char *word = line; word < line + len; word += strlen(word) + 1) {
+		if (!str_starts_with(word, option))
+			continue;
+		if (word[n] == '=')
+			return word + n + 1;
+		if (word[n] == '\0' && word + n + 1 < line + len)
+			return word + n + 1;
+	}
+	return NULL;
+}
+
+/* A plugin that offers VFs of this sysfs. comm holds 15 characters: "berth-device-plugin" and
+ * NVIDIA's "nvidia-kubevirt-gpu-device-plugin" are cut. */
+static bool is_plugin(const struct doctor *d, int proc_fd, const char *pid, const char *comm)
+{
+	char path[64], line[4096];
+	const char *root;
+	size_t len;
+
+	if (str_starts_with(comm, "nvidia-kubevirt"))
+		return strcmp(d->config->sysfs_root, "/sys") == 0;
+	if (!str_starts_with(comm, "berth-device-pl"))
+		return false;
+	snprintf(path, sizeof path, "%.20s/cmdline", pid);
+	if (file_read_into(proc_fd, path, line, sizeof line, &len) < 0)
+		return true;
+	root = find_option(line, len, "--sysfs-root");
+	return strcmp(root ?: "/sys", d->config->sysfs_root) == 0;
 }
 
 static void find_plugin_processes(const struct doctor *d, struct doctor_processes *p)
@@ -56,7 +85,8 @@ static void find_plugin_processes(const struct doctor *d, struct doctor_processe
 
 		snprintf(path, sizeof path, "%.20s/comm", pid);
 		if (pid[0] < '0' || pid[0] > '9' ||
-		    file_read_into(fd, path, comm, sizeof comm, NULL) < 0 || !is_plugin(comm))
+		    file_read_into(fd, path, comm, sizeof comm, NULL) < 0 ||
+		    !is_plugin(d, fd, pid, comm))
 			continue;
 		comm[strcspn(comm, "\n")] = '\0';
 		snprintf(p->plugins[p->n_plugins++], sizeof p->plugins[0], "pid %.20s (%.32s)", pid,
@@ -76,8 +106,8 @@ static void find_plugin_sockets(const struct doctor *d, struct doctor_processes 
 		return;
 	listing_init(&l, fd);
 	while ((name = listing_next(&l, &r)) && p->n_plugins < DOCTOR_PLUGINS_MAX)
-		if (str_ends_with(name, ".sock") && (str_starts_with(name, "berth-") ||
-						     str_starts_with(name, "kubevirt-")))
+		if (str_ends_with(name, ".sock") &&
+		    (str_starts_with(name, "berth-") || str_starts_with(name, "kubevirt-")))
 			snprintf(p->plugins[p->n_plugins++], sizeof p->plugins[0], "socket %.50s",
 				 name);
 }
@@ -85,8 +115,7 @@ static void find_plugin_sockets(const struct doctor *d, struct doctor_processes 
 /* World-readable: may berthd look into other processes, and does it see this host's at all? */
 static void look_at_daemon(const struct doctor *d, struct doctor_processes *p)
 {
-	_free_ char *path = str_printf("%s/%d/status", d->config->proc_root,
-				       (int)d->daemon_pid);
+	_free_ char *path = str_printf("%s/%d/status", d->config->proc_root, (int)d->daemon_pid);
 	const char *capabilities, *pids;
 	char text[8192];
 
@@ -100,7 +129,8 @@ static void look_at_daemon(const struct doctor *d, struct doctor_processes *p)
 		return;
 	p->daemon_known = true;
 	p->daemon_may_trace = strtoull(capabilities + strlen("\nCapEff:\t"), NULL, 16) >>
-			      CAP_SYS_PTRACE & 1;
+				      CAP_SYS_PTRACE &
+			      1;
 	pids += strlen("\nNSpid:\t");
 	/* One number for each PID namespace that it is in, from ours downwards. */
 	pids += strcspn(pids, "\t\n");

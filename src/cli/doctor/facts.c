@@ -14,7 +14,7 @@
 #include "cli/doctor/doctor.h"
 #include "client/http-client.h"
 
-#define ANSWER_USEC  (5 * USEC_PER_SEC)
+#define ANSWER_USEC (5 * USEC_PER_SEC)
 
 /* --- Settings -------------------------------------------------------------------------------- */
 
@@ -122,8 +122,9 @@ void doctor_ask_daemon(struct doctor *d)
 	if (d->status && status == 404) {
 		json_decref(d->status);
 		d->status = NULL;
-		doctor_report_add(&d->report, DOCTOR_DAEMON_VERSION, "berthd",
-				  "berthd does not know GET /status, this program is " BERTH_VERSION);
+		doctor_report_add(
+			&d->report, DOCTOR_DAEMON_VERSION, "berthd",
+			"berthd does not know GET /status, this program is " BERTH_VERSION);
 		doctor_report_not_made(&d->report, DOCTOR_CHECK_DAEMON, "berthd is too old");
 		str_copy_cut(d->no_daemon, sizeof d->no_daemon, "berthd is too old to be asked");
 		return;

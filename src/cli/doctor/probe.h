@@ -25,7 +25,8 @@ struct doctor_probe {
 /* Starts a child that runs fn(context, memory); doctor_probe_wait() ends it in any case. */
 struct doctor_probe doctor_probe_start(doctor_probe_fn fn, const void *context, void *memory);
 /* 0: it came to its end; -ETIMEDOUT: it was killed, and what it wrote
- * until then may still change; -ECHILD: it died; -errno. deadline_usec is on the monotonic clock. */
+ * until then may still change; -ECHILD: it died; -errno. deadline_usec is on the monotonic clock.
+ */
 int doctor_probe_wait(struct doctor_probe *p, uint64_t deadline_usec) _must_check_;
 /* Both. */
 int doctor_probe_run(doctor_probe_fn fn, const void *context, void *memory,

@@ -173,10 +173,10 @@ json_t *doctor_report_json(const struct doctor_report *r)
 		const char *why, *state = check_state(r, (enum doctor_check)c, &why);
 
 		failed |= json_array_append_new(
-			list, json_pack("{s:s,s:s,s:s,s:s?}", "id",
-					doctor_check_id((enum doctor_check)c), "title",
-					doctor_check_title((enum doctor_check)c), "state", state,
-					"reason", why));
+			list,
+			json_pack("{s:s,s:s,s:s,s:s?}", "id", doctor_check_id((enum doctor_check)c),
+				  "title", doctor_check_title((enum doctor_check)c), "state", state,
+				  "reason", why));
 	}
 	if (!failed)
 		return json_pack("{s:s,s:o,s:o}", "version", BERTH_VERSION, "findings", findings,
@@ -193,11 +193,10 @@ json_t *doctor_list_json(void)
 	for (int i = 0; i < DOCTOR_ID_COUNT; i++) {
 		const struct doctor_kind *k = doctor_kind((enum doctor_id)i);
 
-		json_array_append_new(
-			list, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "id", k->id, "severity",
-					doctor_severity_name(k->severity), "check",
-					doctor_check_id(k->check), "title", k->title, "why", k->why,
-					"how", k->how));
+		json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "id", k->id,
+						      "severity", doctor_severity_name(k->severity),
+						      "check", doctor_check_id(k->check), "title",
+						      k->title, "why", k->why, "how", k->how));
 	}
 	return json_pack("{s:o}", "findings", list);
 }
@@ -338,11 +337,13 @@ static void add_not_made(struct buf *out, const struct terminal *t, const struct
 		buf_add_char(out, '\n');
 }
 
-static void add_summary(struct buf *out, const struct doctor_report *r)
+static void add_summary(struct buf *out, const struct terminal *t, const struct doctor_report *r)
 {
 	unsigned errors = count_severity(r, DOCTOR_ERROR),
-		 warnings = count_severity(r, DOCTOR_WARNING), infos = count_severity(r, DOCTOR_INFO);
+		 warnings = count_severity(r, DOCTOR_WARNING),
+		 infos = count_severity(r, DOCTOR_INFO);
 	unsigned ok = 0, skipped = 0;
+	_free_ char *text = NULL, *more = NULL;
 
 	for (int c = 0; c < DOCTOR_CHECK_COUNT; c++) {
 		const char *why;
@@ -350,12 +351,15 @@ static void add_summary(struct buf *out, const struct doctor_report *r)
 		ok += strcmp(check_state(r, (enum doctor_check)c, &why), "ok") == 0;
 		skipped += why != NULL;
 	}
-	buf_printf(out, "%u error%s, %u warning%s, %u info; of %d checks %u are ok", errors,
-		   errors == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s", infos,
-		   DOCTOR_CHECK_COUNT, ok);
-	if (skipped > 0)
-		buf_printf(out, ", %u could not be made in full", skipped);
-	buf_add_char(out, '\n');
+	text = str_printf("%u error%s, %u warning%s, %u info; of %d checks %u are ok", errors,
+			  errors == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s", infos,
+			  DOCTOR_CHECK_COUNT, ok);
+	if (text && skipped > 0)
+		more = str_printf("%s, %u could not be made in full", text, skipped);
+	if (text && (more || skipped == 0))
+		add_wrapped(out, t, 0, 0, more ?: text);
+	else
+		out->failed = true;
 }
 
 void doctor_report_text(const struct doctor_report *r, const struct terminal *t, struct buf *out)
@@ -365,7 +369,7 @@ void doctor_report_text(const struct doctor_report *r, const struct terminal *t,
 			if ((int)doctor_kind(r->findings[i].id)->severity == s)
 				add_finding(out, t, &r->findings[i]);
 	add_not_made(out, t, r);
-	add_summary(out, r);
+	add_summary(out, t, r);
 	if (r->failed)
 		out->failed = true;
 }
