@@ -78,8 +78,13 @@ static int call(const struct cli *cli, const char *method, const char *path, con
 	_answer_ struct http_answer answer = { 0 };
 	struct error err = ERROR_INIT;
 	json_t *json = NULL;
-	int r = http_client_request(cli->socket, method, path, body, timeout_usec, &answer, &err);
+	const struct http_tick tick = { progress_tick, cli->progress };
+	int r = http_client_request_ticking(cli->socket, method, path, body, timeout_usec,
+					    cli->progress ? &tick : NULL, &answer, &err);
 
+	/* Where it goes well the caller does this, who may go on waiting. */
+	if (cli->progress && (r < 0 || answer.status >= 300))
+		progress_clear(cli->progress);
 	if (r < 0)
 		return cli_error(outcome_of(r)->exit_status, "%s", error_text(&err));
 	if (answer.len > 0) {

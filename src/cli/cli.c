@@ -21,7 +21,26 @@ void cli_print_help(const struct cli_command *command)
 	printf("\nCommon options:\n"
 	       "  --json         print the daemon's answer as JSON\n"
 	       "  --socket PATH  another daemon than " CLI_DEFAULT_SOCKET "\n"
-	       "                 (or BERTH_SOCKET in the environment)\n");
+	       "                 (or BERTH_SOCKET in the environment)\n"
+	       "  --color WHEN   auto, always or never (auto: on a terminal, without NO_COLOR)\n");
+}
+
+int cli_take_colour(const char *when)
+{
+	static const char *const names[] = {
+		[TERMINAL_COLOUR_AUTO] = "auto",
+		[TERMINAL_COLOUR_ALWAYS] = "always",
+		[TERMINAL_COLOUR_NEVER] = "never",
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (strcmp(when, names[i]) == 0) {
+			terminal_set_colour((enum terminal_colour)i);
+			return CLI_GO_ON;
+		}
+	}
+	return cli_error(EXIT_STATUS_USAGE, "--color wants auto, always or never, not \"%s\"",
+			 when);
 }
 
 int cli_common_option(struct cli *cli, int opt)
@@ -37,6 +56,8 @@ int cli_common_option(struct cli *cli, int opt)
 		cli->socket = optarg;
 		cli->socket_given = true;
 		return CLI_GO_ON;
+	case CLI_OPT_COLOR:
+		return cli_take_colour(optarg);
 	default:
 		/* getopt has said what is wrong. */
 		fprintf(stderr, "Try 'berth %s --help'.\n", cli->command->name);

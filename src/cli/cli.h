@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "base/macro.h"
+#include "cli/progress.h"
 #include "model/outcome.h"
 
 #define CLI_DEFAULT_SOCKET "/run/berth/berthd.sock"
@@ -24,6 +25,8 @@ struct cli {
 	const char *socket;
 	bool socket_given; /* by option or environment */
 	bool json;
+	struct progress *progress; /* shown while an answer is waited for, cleared when it is a
+				       refusal; NULL: none */
 };
 
 struct cli_command {
@@ -42,17 +45,20 @@ int cli_recover_card(struct cli *cli, const char *card);
 
 /* --- Options -------------------------------------------------------------------------------- */
 
-enum { CLI_OPT_JSON = 256, CLI_OPT_SOCKET, CLI_OPT_OWN };
+enum { CLI_OPT_JSON = 256, CLI_OPT_SOCKET, CLI_OPT_COLOR, CLI_OPT_OWN };
 
 /* Put these first into a command's own list; its values begin at CLI_OPT_OWN. */
 #define CLI_COMMON_OPTIONS                                                                         \
 	{ "help", no_argument, NULL, 'h' }, { "json", no_argument, NULL, CLI_OPT_JSON },           \
+		{ "socket", required_argument, NULL, CLI_OPT_SOCKET },                             \
 	{                                                                                          \
-		"socket", required_argument, NULL, CLI_OPT_SOCKET                                  \
+		"color", required_argument, NULL, CLI_OPT_COLOR                                    \
 	}
 
 #define CLI_GO_ON (-1)
 
+/* "auto", "always" or "never". CLI_GO_ON, or EXIT_STATUS_USAGE after a complaint. */
+int cli_take_colour(const char *when);
 /* For what a command's own switch does not know. CLI_GO_ON, or the exit status to end with. */
 int cli_common_option(struct cli *cli, int opt);
 /* Options of a command that has none of its own, and the number of its arguments, which then begin

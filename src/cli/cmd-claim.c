@@ -184,6 +184,7 @@ static int run_claim(struct cli *cli, int argc, char **argv)
 {
 	struct claim_options o = { .numa_node = -1, .pid = -1 };
 	_reply_ struct cli_reply reply = { 0 };
+	struct progress progress;
 	char path[1024];
 	json_t *body;
 	int r = parse_claim(cli, argc, argv, &o);
@@ -196,7 +197,13 @@ static int run_claim(struct cli *cli, int argc, char **argv)
 	body = claim_body(&o);
 	if (!body)
 		return cli_usage_error(cli, "an argument is not valid UTF-8");
+	if (o.wait_usec > 0)
+		progress_begin(&progress, "waiting for room for %s", o.profile);
+	else
+		progress_begin(&progress, "claiming %s", argv[optind]);
+	cli->progress = &progress;
 	r = cli_call(cli, "PUT", path, body, CLI_WRITE_TIMEOUT_USEC + o.wait_usec, &reply);
+	progress_clear(&progress);
 	json_decref(body);
 	if (r != 0)
 		return r;

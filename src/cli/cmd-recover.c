@@ -32,11 +32,25 @@ static int report_end(const struct cli *cli, const char *card, const json_t *rec
 			 cli_field(recovery, "detail", detail, sizeof detail));
 }
 
+/* The steps are the result; what goes on in one is only for who looks on. */
+static void say_step(const struct cli *cli, const char *card, const char *step,
+		     struct progress *progress)
+{
+	if (!cli->json) {
+		printf("%s: %s\n", card, step);
+		fflush(stdout);
+	}
+	progress_begin(progress, "%s: %s", card, step);
+}
+
 /* Follows the card until the recovery has ended. */
-static int follow(const struct cli *cli, const char *card, const char *path)
+static int follow(struct cli *cli, const char *card, const char *path)
 {
 	char step[CLI_FIELD_SIZE], state[CLI_FIELD_SIZE], last[CLI_FIELD_SIZE] = "";
+	struct progress progress;
 
+	progress_begin(&progress, "%s", card);
+	cli->progress = &progress;
 	for (;;) {
 		_reply_ struct cli_reply reply = { 0 };
 		const json_t *recovery;
@@ -47,13 +61,14 @@ static int follow(const struct cli *cli, const char *card, const char *path)
 		recovery = json_object_get(reply.json, "recovery");
 		cli_field(recovery, "state", state, sizeof state);
 		cli_field(recovery, "step", step, sizeof step);
-		if (strcmp(step, last) != 0 && !cli->json && strcmp(state, "running") == 0) {
-			printf("%s: %s\n", card, step);
-			fflush(stdout);
-		}
-		memcpy(last, step, sizeof last);
+		if (strcmp(step, last) != 0 || strcmp(state, "running") != 0)
+			progress_clear(&progress);
 		if (strcmp(state, "running") != 0)
 			return report_end(cli, card, recovery, state);
+		if (strcmp(step, last) != 0)
+			say_step(cli, card, step, &progress);
+		memcpy(last, step, sizeof last);
+		progress_tick(&progress);
 		wait_a_little();
 	}
 }

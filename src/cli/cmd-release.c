@@ -59,36 +59,40 @@ static int look(const struct cli *cli, const char *path, const char *name)
 	char state[CLI_FIELD_SIZE];
 	int r = cli_call_may_miss(cli, "GET", path, CLI_READ_TIMEOUT_USEC, &reply);
 
-	if (r != 0)
-		return r;
-	if (reply.status == 404)
-		return 0;
-	cli_field(reply.json, "state", state, sizeof(state));
-	if (strcmp(state, "releasing") == 0)
+	if (r == 0 && reply.status != 404)
+		cli_field(reply.json, "state", state, sizeof(state));
+	if (r == 0 && reply.status != 404 && strcmp(state, "releasing") == 0)
 		return CLI_GO_ON;
+	progress_clear(cli->progress);
+	if (r != 0 || reply.status == 404)
+		return r;
 	return cli_error(EXIT_STATUS_ERROR, "%s was not released: its state is %s again", name,
 			 state);
 }
 
-static int wait_till_gone(const struct cli *cli, const char *path, const char *name,
-			  uint64_t wait_usec)
+static int wait_till_gone(struct cli *cli, const char *path, const char *name, uint64_t wait_usec)
 {
 	_cleanup_(http_event_stream_freep) struct http_event_stream *stream = NULL;
 	uint64_t start = clock_now_usec();
+	struct progress progress;
 
+	progress_begin(&progress, "%s is being released", name);
+	cli->progress = &progress;
 	/* Events only make it quicker: without them the claim is looked at now and then. */
 	if (http_event_stream_open(cli->socket, "/events", LOOK_AGAIN_USEC, &stream, NULL) < 0)
 		stream = NULL;
 	for (;;) {
 		uint64_t passed;
 		int r = look(cli, path, name);
-
 		if (r != CLI_GO_ON)
 			return r;
 		passed = clock_now_usec() - start;
-		if (passed >= wait_usec)
+		if (passed >= wait_usec) {
+			progress_clear(&progress);
 			return cli_error(EXIT_STATUS_ERROR,
 					 "%s is still being released; berthd goes on trying", name);
+		}
+		progress_tick(&progress);
 		wait_for_event(&stream, MIN(wait_usec - passed, LOOK_AGAIN_USEC));
 	}
 }
@@ -96,6 +100,7 @@ static int wait_till_gone(const struct cli *cli, const char *path, const char *n
 static int run_release(struct cli *cli, int argc, char **argv)
 {
 	_reply_ struct cli_reply reply = { 0 };
+	struct progress progress;
 	uint64_t wait_usec = 0;
 	const char *name;
 	char path[1024];
@@ -106,12 +111,15 @@ static int run_release(struct cli *cli, int argc, char **argv)
 		return r;
 	name = argv[optind];
 	r = cli_make_path(cli, "/claims/", name, "", path, sizeof(path));
+	progress_begin(&progress, "releasing %s", name);
+	cli->progress = &progress;
 	if (r == 0)
 		r = cli_call(cli, "DELETE", path, NULL, CLI_WRITE_TIMEOUT_USEC, &reply);
 	if (r != 0)
 		return r;
 	if (reply.status == 204)
 		return cli_error(EXIT_STATUS_NOT_FOUND, "there is no claim named %s", name);
+	progress_clear(&progress);
 	pending = reply.status == 202;
 	if (pending && wait_usec > 0) {
 		r = wait_till_gone(cli, path, name, wait_usec);

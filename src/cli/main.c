@@ -28,10 +28,11 @@ static void print_usage(FILE *out)
 	      "  --json         print the daemon's answer as JSON\n"
 	      "  --socket PATH  another daemon than " CLI_DEFAULT_SOCKET "\n"
 	      "                 (or BERTH_SOCKET in the environment)\n"
+	      "  --color WHEN   auto, always or never (auto: on a terminal, without NO_COLOR)\n"
 	      "  --help         this text\n"
 	      "  --version      the version\n\n"
 	      "Exit status: 0 done, 1 error, 2 wrong usage, 3 not enough resources,\n"
-	      "4 no such thing, 5 daemon not reachable.\n\n"
+	      "4 no such thing, 5 daemon not reachable. 'doctor': 6 warnings, 7 errors.\n\n"
 	      "Examples:\n"
 	      "  berth resources\n"
 	      "  berth claim vm1 -p L40S-4Q\n"
@@ -95,6 +96,10 @@ static int run_program(int argc, char **argv)
 		case CLI_OPT_SOCKET:
 			cli.socket = optarg;
 			cli.socket_given = true;
+			break;
+		case CLI_OPT_COLOR:
+			if (cli_take_colour(optarg) != CLI_GO_ON)
+				return EXIT_STATUS_USAGE;
 			break;
 		default:
 			fputs("Try 'berth --help'.\n", stderr);

@@ -18,21 +18,41 @@ static bool locale_is_utf8(void)
 	return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 
+static enum terminal_colour colour_wanted;
+
+void terminal_set_colour(enum terminal_colour colour)
+{
+	colour_wanted = colour;
+}
+
+bool terminal_is_smart(void)
+{
+	const char *term = getenv("TERM");
+
+	return !term || strcmp(term, "dumb") != 0;
+}
+
 struct terminal terminal_probe(void)
 {
-	struct terminal t = { .columns = 80, .utf8 = locale_is_utf8() };
-	const char *columns = getenv("COLUMNS"), *term = getenv("TERM");
+	struct terminal t = { .columns = 80, .rows = 24, .utf8 = locale_is_utf8() };
+	const char *columns = getenv("COLUMNS");
 	bool is_tty = isatty(STDOUT_FILENO);
 	struct winsize size;
 	uint32_t n;
 
+	if (is_tty && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
+		if (size.ws_col > 0)
+			t.columns = size.ws_col;
+		if (size.ws_row > 0)
+			t.rows = size.ws_row;
+	}
 	if (columns && str_to_u32(columns, &n) == 0 && n > 0)
 		t.columns = n;
-	else if (is_tty && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-		t.columns = size.ws_col;
 	t.columns = MIN(MAX(t.columns, COLUMNS_MIN), COLUMNS_MAX);
-	t.colour = is_tty && str_is_empty(getenv("NO_COLOR")) &&
-		   !(term && strcmp(term, "dumb") == 0);
+	t.screen = is_tty && terminal_is_smart();
+	t.colour = colour_wanted == TERMINAL_COLOUR_ALWAYS ||
+		   (colour_wanted == TERMINAL_COLOUR_AUTO && t.screen &&
+		    str_is_empty(getenv("NO_COLOR")));
 	return t;
 }
 

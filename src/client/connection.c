@@ -14,6 +14,9 @@
 #include "client/http-client.h"
 #include "model/outcome.h"
 
+#define TICK_MSEC UINT64_C(1000)
+#define WAIT_MSEC UINT64_C(60000)
+
 void connection_done(struct connection *c)
 {
 	if (c->fd >= 0)
@@ -63,13 +66,14 @@ static int connect_unix(struct connection *c, const char *path, uint64_t deadlin
 }
 
 /* 0 when ready, -ETIMEDOUT, -errno. */
-static int wait_for(int fd, short events, uint64_t deadline_usec)
+static int wait_for(int fd, short events, uint64_t deadline_usec, const struct http_tick *tick)
 {
 	struct pollfd p = { .fd = fd, .events = events };
 
 	for (;;) {
 		uint64_t left = left_usec(deadline_usec);
-		int n = poll(&p, 1, (int)MIN((left + 999) / USEC_PER_MSEC, UINT64_C(60000)));
+		int n = poll(&p, 1,
+			     (int)MIN((left + 999) / USEC_PER_MSEC, tick ? TICK_MSEC : WAIT_MSEC));
 
 		if (n > 0)
 			return 0;
@@ -77,6 +81,8 @@ static int wait_for(int fd, short events, uint64_t deadline_usec)
 			return -errno;
 		if (n == 0 && left_usec(deadline_usec) == 0)
 			return -ETIMEDOUT;
+		if (n == 0 && tick)
+			tick->fn(tick->userdata);
 	}
 }
 
@@ -97,7 +103,7 @@ static int send_all(struct connection *c, const char *data, size_t n, uint64_t d
 			return 0;
 		if (errno != EAGAIN && errno != EINTR)
 			return error_set_errno(err, errno, "cannot send the request");
-		r = wait_for(c->fd, POLLOUT, deadline_usec);
+		r = wait_for(c->fd, POLLOUT, deadline_usec, NULL);
 		if (r < 0)
 			return error_set_errno(err, r, "the daemon does not take the request");
 	}
@@ -130,6 +136,7 @@ int connection_open(struct connection *c, const char *socket_path, const char *m
 	int r;
 
 	c->fd = -1;
+	c->tick = NULL;
 	http_parse_init(&c->parse, HTTP_CLIENT_BODY_MAX);
 	c->parse.no_body = strcmp(method, "HEAD") == 0;
 	r = connect_unix(c, socket_path, deadline_usec, err);
@@ -166,7 +173,7 @@ int connection_read(struct connection *c, uint64_t deadline_usec, struct error *
 		}
 		if (errno != EAGAIN && errno != EINTR)
 			return error_set_errno(err, errno, "cannot read the answer");
-		r = wait_for(c->fd, POLLIN, deadline_usec);
+		r = wait_for(c->fd, POLLIN, deadline_usec, c->tick);
 		if (r == -ETIMEDOUT)
 			return error_set(err, ETIMEDOUT, "the daemon does not answer in time");
 		if (r < 0)

@@ -8,10 +8,12 @@
 
 #include "base/error.h"
 #include "base/macro.h"
+#include "client/http-client.h"
 #include "client/http-parse.h"
 
 struct connection {
 	int fd;
+	const struct http_tick *tick; /* NULL: none; set after connection_open() */
 	struct http_parse parse;
 };
 

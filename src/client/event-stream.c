@@ -55,6 +55,11 @@ int http_event_stream_open(const char *socket_path, const char *path, uint64_t t
 	return 0;
 }
 
+int http_event_stream_fd(const struct http_event_stream *stream)
+{
+	return stream->conn.fd;
+}
+
 /* One line of the stream. True when it ends an event that has data. */
 static bool take_line(struct http_event_stream *s, const char *line, size_t n)
 {

@@ -27,17 +27,27 @@ static int take_answer(struct http_parse *parse, struct http_answer *ret, struct
 	return 0;
 }
 
-int http_client_request(const char *socket_path, const char *method, const char *path,
-			const json_t *body, uint64_t timeout_usec, struct http_answer *ret,
-			struct error *err)
+int http_client_request_ticking(const char *socket_path, const char *method, const char *path,
+				const json_t *body, uint64_t timeout_usec,
+				const struct http_tick *tick, struct http_answer *ret,
+				struct error *err)
 {
 	uint64_t deadline = clock_now_usec() + timeout_usec;
 	_cleanup_(connection_done) struct connection c;
 	int r = connection_open(&c, socket_path, method, path, body, deadline, err);
 
+	c.tick = tick;
 	while (r == 0)
 		r = connection_read(&c, deadline, err);
 	return r < 0 ? r : take_answer(&c.parse, ret, err);
+}
+
+int http_client_request(const char *socket_path, const char *method, const char *path,
+			const json_t *body, uint64_t timeout_usec, struct http_answer *ret,
+			struct error *err)
+{
+	return http_client_request_ticking(socket_path, method, path, body, timeout_usec, NULL, ret,
+					   err);
 }
 
 int http_client_encode(const char *segment, char *ret, size_t size)

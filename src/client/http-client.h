@@ -29,6 +29,17 @@ int http_client_request(const char *socket_path, const char *method, const char 
 			const json_t *body, uint64_t timeout_usec, struct http_answer *ret,
 			struct error *err) _must_check_;
 
+/* Called about once a second while an answer is waited for. */
+struct http_tick {
+	void (*fn)(void *userdata);
+	void *userdata;
+};
+
+int http_client_request_ticking(const char *socket_path, const char *method, const char *path,
+				const json_t *body, uint64_t timeout_usec,
+				const struct http_tick *tick, struct http_answer *ret,
+				struct error *err) _must_check_;
+
 /* Encodes one path segment, all but [A-Za-z0-9._~-]. -ENAMETOOLONG. */
 int http_client_encode(const char *segment, char *ret, size_t size) _must_check_;
 
@@ -42,6 +53,10 @@ static inline void http_event_stream_freep(struct http_event_stream **stream)
 {
 	http_event_stream_free(*stream);
 }
+
+/* For poll(): readable when http_event_stream_next() may have something. What it has read already
+ * does not show there, so it is called until it gives 0 first. */
+int http_event_stream_fd(const struct http_event_stream *stream);
 
 /* Waits for the next event; a comment is none. 1 with its name and data, which stay valid until the
  * next call; 0: none within timeout_usec; -EPIPE: the stream has ended. */

@@ -26,7 +26,7 @@ LAYERS = {
     'daemon': {'base', 'model', 'config', 'host', 'nvml', 'store', 'http', 'daemon'},
     'plugin': {'base', 'model', 'host', 'nvml', 'grpc', 'http', 'proto', 'plugin'},
     'agent': {'base', 'agent'},
-    'cli': {'base', 'model', 'config', 'host', 'client', 'cli'},
+    'cli': {'base', 'model', 'config', 'host', 'nvml', 'store', 'client', 'cli'},
     'sim': {'base', 'sim'},
 }
 # Of http, only these may know the daemon: the others are a server of anything.

@@ -30,10 +30,8 @@ static void clock_is_judged(void **state)
 		bool synchronised;
 		const char *finding;
 	} cases[] = {
-		{ 1000, true, NULL },
-		{ 1000, false, "clock-unsynchronised" },
-		{ 999, true, "clock-wrong" },
-		{ 999, false, "clock-wrong" },
+		{ 1000, true, NULL },	      { 1000, false, "clock-unsynchronised" },
+		{ 999, true, "clock-wrong" }, { 999, false, "clock-wrong" },
 		{ 0, true, "clock-wrong" },
 	};
 
@@ -54,8 +52,9 @@ static void branch_is_read(void **state)
 	static const struct {
 		const char *version;
 		unsigned branch;
-	} cases[] = { { "580.178.05", 580 }, { "550", 550 },   { "", 0 },	  { ".1", 0 },
-		      { "580x.1", 0 },	     { "-5.1", 0 },    { "99999999999.1", 0 } };
+	} cases[] = { { "580.178.05", 580 }, { "550", 550 },  { "", 0 },
+		      { ".1", 0 },	     { "580x.1", 0 }, { "-5.1", 0 },
+		      { "99999999999.1", 0 } };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
