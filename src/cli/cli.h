@@ -34,11 +34,12 @@ struct cli_command {
 	const char *args;    /* for the usage line */
 	const char *summary; /* for the list of commands */
 	const char *help;    /* options and examples */
+	bool hidden;	     /* for programs: not in the list of commands */
 	int (*run)(struct cli *cli, int argc, char **argv);
 };
 
 extern const struct cli_command cli_resources, cli_gpus, cli_map, cli_claim, cli_release,
-	cli_claims, cli_doctor, cli_fit, cli_gpu, cli_driver, cli_run, cli_vf;
+	cli_claims, cli_complete, cli_doctor, cli_fit, cli_gpu, cli_driver, cli_run, cli_vf;
 
 /* `berth gpu recover CARD`; an exit status. */
 int cli_recover_card(struct cli *cli, const char *card);

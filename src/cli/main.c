@@ -11,8 +11,8 @@
 #include "cli/cli.h"
 
 static const struct cli_command *const commands[] = {
-	&cli_resources, &cli_gpus, &cli_map, &cli_claim, &cli_release, &cli_claims,
-	&cli_run,	&cli_fit,  &cli_vf,  &cli_gpu,	 &cli_driver,  &cli_doctor,
+	&cli_resources, &cli_gpus, &cli_map, &cli_claim,  &cli_release, &cli_claims,   &cli_run,
+	&cli_fit,	&cli_vf,   &cli_gpu, &cli_driver, &cli_doctor,	&cli_complete,
 };
 
 static void print_usage(FILE *out)
@@ -22,7 +22,8 @@ static void print_usage(FILE *out)
 	      "Commands:\n",
 	      out);
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-		fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
+		if (!commands[i]->hidden)
+			fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
 	fputs("\n'berth COMMAND --help' says more, with examples.\n\n"
 	      "Options:\n"
 	      "  --json         print the daemon's answer as JSON\n"

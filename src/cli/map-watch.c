@@ -17,12 +17,12 @@
 #include "cli/map-text.h"
 #include "client/http-client.h"
 
-#define ANSWER_USEC	(5 * USEC_PER_SEC)
-#define TRY_AGAIN_USEC	USEC_PER_SEC
+#define ANSWER_USEC    (5 * USEC_PER_SEC)
+#define TRY_AGAIN_USEC USEC_PER_SEC
 /* The map shows some things that no event tells (a mode, a fallback's reason). */
-#define LOOK_USEC	(2 * USEC_PER_SEC)
+#define LOOK_USEC (2 * USEC_PER_SEC)
 /* Events come in bursts: one look serves all of this time. */
-#define BURST_USEC	(50 * USEC_PER_MSEC)
+#define BURST_USEC (50 * USEC_PER_MSEC)
 
 /* Alternate screen, no cursor, no line wrap; and back. */
 static const char screen_begin[] = "\033[?1049h\033[?25l\033[?7l";
@@ -74,8 +74,8 @@ static void add_status(struct watch *w, struct buf *frame)
 	char line[2 * CLI_FIELD_SIZE];
 
 	if (w->lost[0])
-		snprintf(line, sizeof line, " berthd is lost, trying again: %s (map of %s)", w->lost,
-			 w->time);
+		snprintf(line, sizeof line, " berthd is lost, trying again: %s (map of %s)",
+			 w->lost, w->time);
 	else
 		snprintf(line, sizeof line, " berth map  %s  Ctrl-C ends", w->time);
 	terminal_make_safe(line);
@@ -190,7 +190,8 @@ static int ask(struct watch *w, struct error *err)
 {
 	_answer_ struct http_answer answer = { 0 };
 	json_t *json;
-	int r = http_client_request(w->cli->socket, "GET", "/gpus", NULL, ANSWER_USEC, &answer, err);
+	int r = http_client_request(w->cli->socket, "GET", "/gpus", NULL, ANSWER_USEC, &answer,
+				    err);
 
 	if (r < 0)
 		return r;
@@ -213,7 +214,8 @@ static int look(struct watch *w)
 
 	w->look_usec = clock_now_usec() + LOOK_USEC;
 	if (!w->stream)
-		r = http_event_stream_open(w->cli->socket, "/events", ANSWER_USEC, &w->stream, &err);
+		r = http_event_stream_open(w->cli->socket, "/events", ANSWER_USEC, &w->stream,
+					   &err);
 	if (r >= 0)
 		r = ask(w, &err);
 	if (r < 0) {
@@ -298,7 +300,9 @@ static int wait_and_take(struct watch *w, bool *ret_draw)
 
 static int catch_signals(struct watch *w)
 {
-	static const int caught[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP, SIGCONT };
+	static const int caught[] = {
+		SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP, SIGCONT
+	};
 	sigset_t set;
 
 	sigemptyset(&set);

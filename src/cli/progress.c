@@ -36,8 +36,7 @@ void progress_tick(void *progress)
 		size.ws_col = 80;
 	if (terminal_width(p->text) + 12 > size.ws_col)
 		return;
-	fprintf(stderr, "\r\033[K%s, %llu s", p->text,
-		(unsigned long long)(passed / USEC_PER_SEC));
+	fprintf(stderr, "\r\033[K%s, %llu s", p->text, (unsigned long long)(passed / USEC_PER_SEC));
 	p->shown = true;
 }
 
