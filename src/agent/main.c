@@ -50,7 +50,10 @@ static const char usage[] =
 	"  --virtio-port PATH   the same on a serial port (/dev/virtio-ports/org.berth.agent.0)\n"
 	"  --force              watch without an NVIDIA function, too\n"
 	"  --version, --help\n"
-	"Example, from an init script:  berth-agent &\n";
+	"Examples:\n"
+	"  berth-agent &                            (from an init script)\n"
+	"  berth-agent --force --console /dev/tty1  (to see what it would report)\n"
+	"See berth-agent(8).\n";
 
 struct agent {
 	struct kmsg kmsg;

@@ -38,7 +38,8 @@ static void add_profiles(const json_t *answer, struct buf *out)
 	const json_t *profile;
 	size_t i;
 
-	json_array_foreach(cli_field_array(json_object_get(answer, "gpu"), "profiles"), i, profile) {
+	json_array_foreach(cli_field_array(json_object_get(answer, "gpu"), "profiles"), i,
+			   profile) {
 		char name[CLI_FIELD_SIZE], text[64], n[CLI_FIELD_SIZE];
 
 		cli_field(profile, "name", name, sizeof name);

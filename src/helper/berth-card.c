@@ -151,7 +151,12 @@ static void usage(FILE *f)
 	      "  --dev-root DIR    instead of /dev\n"
 	      "  --proc-root DIR   instead of /proc\n"
 	      "  --help            this text\n"
-	      "  --version         the version\n",
+	      "  --version         the version\n"
+	      "\n"
+	      "Examples:\n"
+	      "  berth gpus      (asks berthd, which asks this program)\n"
+	      "  berth doctor    (whether a card's driver hangs)\n"
+	      "See berth-card(8).\n",
 	      f);
 }
 

@@ -27,7 +27,14 @@ static void usage(FILE *f)
 	      "\n"
 	      "  --library PATH  libnvidia-ml.so.1, by path or by name\n"
 	      "  --help          this text\n"
-	      "  --version       the version\n",
+	      "  --version       the version\n"
+	      "\n"
+	      "Examples:\n"
+	      "  berth gpus            (asks berthd, which asks this program)\n"
+	      "  berth doctor          (whether NVML works; without berthd by way of this "
+	      "program)\n"
+	      "  berth driver release  (ends it, so that /dev/nvidia* is free)\n"
+	      "See berth-nvml(8).\n",
 	      f);
 }
 

@@ -72,6 +72,18 @@ static void print_help(void)
 			break;
 		printf("  %-23s %s\n", key, help);
 	}
+	fputs("\nBERTH_SIM_ROOT in the environment stands in for --root of ctl.\n"
+	      "Examples:\n"
+	      "  berth-sim run --root /tmp/host &\n"
+	      "  berth-sim run --root /tmp/old --cards 4 --model a40 --driver 550.144.02 &\n"
+	      "  berth-sim ctl --root /tmp/host state | jq .counters\n"
+	      "  berth-sim ctl --root /tmp/host configure 0000:41:00.4 L40S-4Q\n"
+	      "  berth-sim ctl --root /tmp/host boot 0000:41:00.4 --console "
+	      "/tmp/host/console/a.log\n"
+	      "  berth-sim ctl --root /tmp/host set sysfs.write_hang 1 --gpu 0000:41:00.0 --for "
+	      "10\n"
+	      "See berth-sim(1).\n",
+	      stdout);
 }
 
 static int usage_error(const char *what, const char *value)
@@ -393,7 +405,8 @@ int main(int argc, char *argv[])
 
 	file_reserve_standard();
 	log_init("berth-sim", LOG_LEVEL_INFO);
-	for (int i = 1; i < argc && strcmp(command, "ctl") != 0; i++)
+	/* What follows a ctl command is that command's own. */
+	for (int i = 1; i < argc && (strcmp(command, "ctl") != 0 || i <= 2); i++)
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
 			command = "--help";
 	if (strcmp(command, "--help") == 0) {
