@@ -56,16 +56,13 @@ class Live:
 
 
 @pytest.fixture(scope="module")
-def live_host():
+def live():
     live = Live()
     yield live
-    live.stop()
-
-
-@pytest.fixture
-def live(live_host):
-    yield live_host
-    assert look(live_host.daemon).worst() == 0, "the host is not as it was"
+    try:
+        assert look(live.daemon).worst() == 0, "the host is not as it was"
+    finally:
+        live.stop()
 
 
 # --- In good health -------------------------------------------------------------------------------
@@ -111,7 +108,9 @@ def test_f04_changes_nothing(sim, start_daemon, with_daemon):
     calls = "trace=open,openat,openat2,creat,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,symlink," \
             "symlinkat,link,linkat,truncate,ftruncate,chmod,fchmod,fchmodat,chown,fchown,fchownat,utimensat,mknod," \
             "mknodat,mount,umount2,adjtimex,clock_adjtime,execve"
-    doctor(config=config, wrap=("strace", "-f", "-qq", "-e", calls, "-o", str(trace)), timeout=60)
+    # A sanitizer cannot look for leaks in a traced process.
+    doctor(config=config, wrap=("strace", "-f", "-qq", "-e", calls, "-o", str(trace)), timeout=60,
+           env={"ASAN_OPTIONS": "detect_leaks=0"})
     lines = trace.read_text().splitlines()
     programs = {re.search(r'execve\("([^"]+)"', l)[1].rsplit("/", 1)[1] for l in lines if "execve(" in l}
     assert programs == ({"berth"} if with_daemon else {"berth", "berth-nvml"})
@@ -428,6 +427,10 @@ def replay(live, work, change):
         path.unlink()
 
 
+def test_what_is_replayed_unchanged_is_healthy(live, work):
+    assert replay(live, work, lambda s, c: None).worst() == 0
+
+
 @pytest.mark.parametrize("name, change, words", [
     ("daemon-version", lambda s, c: s.update(version="0.0.9"), "0.0.9"),
     ("daemon-not-ready", lambda s, c: s.update(ready=False, reason="the first look has not ended"), "first look"),
@@ -441,7 +444,6 @@ def replay(live, work, change):
      "sriov_off"),
 ], ids=lambda v: v if isinstance(v, str) and "-" in v else "")
 def test_what_berthd_says_seldom(live, work, name, change, words):
-    assert name not in replay(live, work, lambda s, c: None).ids
     assert words in replay(live, work, change).find(name)["what"]
 
 
