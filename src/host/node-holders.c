@@ -87,6 +87,22 @@ static void name_process(int proc_fd, const char *pid, char *ret, size_t size)
 	str_sanitize(ret, strlen(ret));
 }
 
+/* "0::/system.slice/nvidia-persistenced.service" */
+static void find_unit(int proc_fd, const char *pid, char *ret, size_t size)
+{
+	char path[64], text[1024];
+	const char *name;
+
+	ret[0] = '\0';
+	snprintf(path, sizeof path, "%.20s/cgroup", pid);
+	if (file_read_into(proc_fd, path, text, sizeof text, NULL) < 0)
+		return;
+	text[strcspn(text, "\n")] = '\0';
+	name = strrchr(text, '/');
+	if (name && str_ends_with(name, ".service") && str_copy(ret, size, name + 1) == 0)
+		str_sanitize(ret, strlen(ret));
+}
+
 int node_holders_find(const char *dev_root, const char *proc_root, struct node_holder *holders,
 		      unsigned max, unsigned *ret_n, unsigned *ret_hidden)
 {
@@ -120,6 +136,7 @@ int node_holders_find(const char *dev_root, const char *proc_root, struct node_h
 		holders[n].pid = (pid_t)number;
 		memcpy(holders[n].node, open->name, sizeof holders[n].node);
 		name_process(fd, pid, holders[n].name, sizeof holders[n].name);
+		find_unit(fd, pid, holders[n].unit, sizeof holders[n].unit);
 		n++;
 	}
 	if (!pid && r < 0)

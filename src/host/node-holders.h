@@ -12,6 +12,7 @@
 struct node_holder {
 	pid_t pid;
 	char name[32]; /* the process's name, made safe */
+	char unit[64]; /* its systemd service, as its control group says; "" none */
 	char node[32]; /* one node that it has open: "nvidiactl" */
 };
 

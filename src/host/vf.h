@@ -3,9 +3,10 @@
  * The driver's attributes of one VF, in <sysfs>/bus/pci/devices/<VF>/nvidia/.
  *
  * Every function here may block on the driver's lock, for ever if the driver hangs: only berth-card
- * calls them. What each errno means is in the kernel module (vgpu-vfio-pci-core.c): EPERM on a type
- * write is "already configured", on a 0 write "no vGPU there" or "open"; EBUSY "the plugin process
- * did not end within 5 s"; EIO any refusal of the resource manager.
+ * calls them, and for reading the children of `berth doctor`. What each errno means is in the
+ * kernel module (vgpu-vfio-pci-core.c): EPERM on a type write is "already configured", on a 0 write
+ * "no vGPU there" or "open"; EBUSY "the plugin process did not end within 5 s"; EIO any refusal of
+ * the resource manager.
  */
 #pragma once
 

@@ -602,6 +602,20 @@ def test_card_held_and_services_stop_empty(host):
         assert "card-held" in report.ids and "services-stop-empty" not in report.ids
 
 
+def test_services_stop_empty_names_the_units(host):
+    """A /proc of plain files: process 7 is a service that has a node open."""
+    (host.dev / "nvidia0").write_text("")
+    process = host.root / "proc/7"
+    (process / "fd").mkdir(parents=True)
+    (process / "fd/3").symlink_to(host.dev / "nvidia0")
+    (process / "comm").write_text("nvidia-persiste\n")
+    (process / "cgroup").write_text("0::/system.slice/nvidia-persistenced.service\n")
+    host.set(proc_root=str(host.root / "proc"))
+    row = host.doctor().find("services-stop-empty")
+    assert row["subject"] == "nvidia-persistenced.service"
+    assert "services_stop: [nvidia-persistenced.service]" in row["how"]
+
+
 def test_services_of_the_vgpu_driver_are_not_in_the_way(host):
     node = host.dev / "nvidia0"
     node.write_text("")

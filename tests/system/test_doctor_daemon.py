@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from conftest import BIN, Daemon, Sim, mounts_below, wait_for
-from test_doctor import OF_MACHINE, Report, doctor, in_mounts
+from test_doctor import OF_MACHINE, Report, can_unshare, doctor, in_mounts
 
 CARD, OTHER = "0000:41:00.0", "0000:81:00.0"
 SOON = {"reconcile_interval": "300ms", "unclaimed_grace": "0s"}
@@ -362,6 +362,18 @@ def test_scan_blind_where_berthd_lacks_the_capability(sim, start_daemon):
         pytest.skip("setpriv is not installed")
     daemon = start_daemon(sim, wrap=("setpriv", "--bounding-set=-sys_ptrace"))
     assert "CAP_SYS_PTRACE" in look(daemon).find("scan-blind")["what"]
+
+
+def test_scan_blind_where_berthd_has_pids_of_its_own(sim, start_daemon):
+    """As in a container without hostPID."""
+    if not can_unshare("-pf", "--mount-proc"):
+        pytest.skip("no PID namespace can be made here")
+    daemon = start_daemon(sim, wrap=("unshare", "-pf", "--mount-proc", "--kill-child=SIGTERM"), ready=None)
+    daemon.wait_answering()
+    assert "PID namespace of its own" in look(daemon).find("scan-blind")["what"]
+    inner = int(pathlib.Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children").read_text())
+    os.kill(inner, 15)
+    daemon.process.wait(timeout=10)
 
 
 def test_sysfs_read_only_where_berthd_runs(sim, start_daemon):

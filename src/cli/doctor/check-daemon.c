@@ -191,17 +191,17 @@ void doctor_check_handles(struct doctor *d)
 				       "looking through /proc did not end within 10 s");
 		return;
 	}
-	if (d->status && !p->daemon_known)
+	if (d->status && p->daemon_pid == 0)
 		doctor_report_not_made(&d->report, DOCTOR_CHECK_HANDLES,
-				       "berthd's process %d is not in %s", (int)d->daemon_pid,
+				       "berthd's process is not to be found in %s",
 				       d->config->proc_root);
 	else if (d->status && !p->daemon_may_trace)
 		doctor_report_add(&d->report, DOCTOR_SCAN_BLIND, "berthd",
-				  "its process %d lacks CAP_SYS_PTRACE", (int)d->daemon_pid);
+				  "its process %d lacks CAP_SYS_PTRACE", (int)p->daemon_pid);
 	else if (d->status && p->daemon_own_pids)
 		doctor_report_add(&d->report, DOCTOR_SCAN_BLIND, "berthd",
 				  "its process %d is in a PID namespace of its own",
-				  (int)d->daemon_pid);
+				  (int)p->daemon_pid);
 	if (!d->root) {
 		doctor_report_not_made(&d->report, DOCTOR_CHECK_HANDLES,
 				       "only root sees what other processes have open");
@@ -240,12 +240,14 @@ static void check_holders(struct doctor *d)
 	_buf_ struct buf list = BUF_INIT, names = BUF_INIT;
 
 	for (unsigned i = 0; i < p->n_holders; i++) {
+		const char *name = p->holders[i].unit[0] ? p->holders[i].unit : p->holders[i].name;
+
 		if (!is_in_the_way(p->holders[i].name))
 			continue;
 		buf_printf(&list, "%spid %d (%s) has %s open", list.len ? ", " : "",
 			   (int)p->holders[i].pid, p->holders[i].name, p->holders[i].node);
-		if (!names.data || !strstr(names.data, p->holders[i].name))
-			buf_printf(&names, "%s%s", names.len ? ", " : "", p->holders[i].name);
+		if (!names.data || !strstr(names.data, name))
+			buf_printf(&names, "%s%s", names.len ? ", " : "", name);
 	}
 	if (list.len == 0 || buf_finish(&list) < 0 || buf_finish(&names) < 0)
 		return;

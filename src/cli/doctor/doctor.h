@@ -84,7 +84,8 @@ struct doctor_processes {
 	unsigned n_plugins;
 	char plugins[DOCTOR_PLUGINS_MAX][64]; /* "pid 12 (name)" or a socket's name */
 	/* of the daemon */
-	bool daemon_known, daemon_may_trace, daemon_own_pids;
+	pid_t daemon_pid; /* 0: not found here; else what follows is known */
+	bool daemon_may_trace, daemon_own_pids;
 };
 
 /* What NVML says, without the daemon. */
@@ -120,7 +121,7 @@ struct doctor {
 	/* The daemon's answers, owned; NULL: it does not answer. */
 	json_t *status, *gpus, *claims;
 	char no_daemon[DOCTOR_TEXT_MAX];
-	pid_t daemon_pid;
+	pid_t daemon_pids[2]; /* the first of them that is a berthd; 0: unknown */
 
 	/* Shared with children; what is not `known` was not seen. */
 	struct doctor_host *host;

@@ -113,28 +113,28 @@ static void find_plugin_sockets(const struct doctor *d, struct doctor_processes 
 }
 
 /* World-readable: may berthd look into other processes, and does it see this host's at all? */
-static void look_at_daemon(const struct doctor *d, struct doctor_processes *p)
+static bool look_at_daemon(const struct doctor *d, pid_t pid, struct doctor_processes *p)
 {
-	_free_ char *path = str_printf("%s/%d/status", d->config->proc_root, (int)d->daemon_pid);
+	_free_ char *path = str_printf("%s/%d/status", d->config->proc_root, (int)pid);
 	const char *capabilities, *pids;
 	char text[8192];
 
-	if (!path || d->daemon_pid <= 0 ||
-	    file_read_into(AT_FDCWD, path, text, sizeof text, NULL) < 0 ||
-	    !strstr(text, "Name:\tberthd\n"))
-		return;
+	if (!path || pid <= 0 || file_read_into(AT_FDCWD, path, text, sizeof text, NULL) < 0 ||
+	    !str_starts_with(text, "Name:\tberthd\n"))
+		return false;
 	capabilities = strstr(text, "\nCapEff:\t");
 	pids = strstr(text, "\nNSpid:\t");
 	if (!capabilities || !pids)
-		return;
-	p->daemon_known = true;
+		return false;
+	p->daemon_pid = pid;
 	p->daemon_may_trace = strtoull(capabilities + strlen("\nCapEff:\t"), NULL, 16) >>
 				      CAP_SYS_PTRACE &
 			      1;
-	pids += strlen("\nNSpid:\t");
 	/* One number for each PID namespace that it is in, from ours downwards. */
+	pids += strlen("\nNSpid:\t");
 	pids += strcspn(pids, "\t\n");
 	p->daemon_own_pids = *pids == '\t';
+	return true;
 }
 
 static void look_at_processes(const void *context, void *memory)
@@ -151,7 +151,8 @@ static void look_at_processes(const void *context, void *memory)
 		p->holders_error = -EACCES;
 	find_plugin_processes(d, p);
 	find_plugin_sockets(d, p);
-	look_at_daemon(d, p);
+	if (!look_at_daemon(d, d->daemon_pids[0], p))
+		(void)look_at_daemon(d, d->daemon_pids[1], p);
 }
 
 void doctor_look_at_processes(struct doctor *d)

@@ -94,6 +94,22 @@ static void explain_silence(struct doctor *d, const struct error *err)
 	doctor_report_not_made(&d->report, DOCTOR_CHECK_DAEMON, "%s", d->no_daemon);
 }
 
+/* Who listens, as this process numbers it: berthd may be in a PID namespace of its own, and then
+ * knows another number. 0: cannot be told. */
+static pid_t find_listener(const struct doctor *d)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct ucred peer;
+	socklen_t size = sizeof peer;
+
+	if (fd < 0 || str_copy(addr.sun_path, sizeof addr.sun_path, d->socket) < 0 ||
+	    connect(fd, (struct sockaddr *)&addr, sizeof addr) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+		return 0;
+	return peer.pid;
+}
+
 static void judge_daemon(struct doctor *d)
 {
 	char version[CLI_FIELD_SIZE], reason[CLI_FIELD_SIZE];
@@ -145,6 +161,8 @@ void doctor_ask_daemon(struct doctor *d)
 		explain_silence(d, &err);
 		return;
 	}
-	d->daemon_pid = (pid_t)cli_field_int(d->status, "pid", 0);
+	/* With socket activation systemd is the one that listens. */
+	d->daemon_pids[0] = find_listener(d);
+	d->daemon_pids[1] = (pid_t)cli_field_int(d->status, "pid", 0);
 	judge_daemon(d);
 }
