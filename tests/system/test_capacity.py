@@ -233,7 +233,7 @@ def test_few_vfs_bound_available(start_sim, start_daemon):
 
 
 GETS = ("/resources", "/resources?profiles=false", "/gpus", f"/gpus/{A}", "/vfs", "/claims",
-        "/claims/vm", "/metrics", "/healthz", "/readyz", "/openapi.json")
+        "/claims/vm", "/status", "/metrics", "/healthz", "/readyz", "/openapi.json")
 
 
 def test_burst_shares_queries(start_sim, start_daemon):

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/probe.h"
+#include "cli/doctor/texts.h"
 #include "cli/terminal.h"
 
 static bool found(const struct doctor_report *r, const char *id)
@@ -88,6 +89,37 @@ static void proc_version_is_read(void **state)
 	}
 	doctor_parse_proc_version(cases[0].text, small, sizeof small);
 	assert_string_equal(small, "");
+}
+
+static void options_are_found(void **state)
+{
+	static const char line[] = "plugin\0--sysfs-root\0/a\0--dev-root=/b\0--last";
+
+	(void)state;
+	assert_string_equal(doctor_find_option(line, sizeof line - 1, "--sysfs-root"), "/a");
+	assert_string_equal(doctor_find_option(line, sizeof line - 1, "--dev-root"), "/b");
+	assert_null(doctor_find_option(line, sizeof line - 1, "--dev"));
+	assert_null(doctor_find_option(line, sizeof line - 1, "--last"));
+	assert_null(doctor_find_option("", 0, "--last"));
+}
+
+static void status_is_read(void **state)
+{
+	bool trace = false, own = true;
+
+	(void)state;
+	assert_int_equal(
+		doctor_parse_status("Name:\tberthd\nNSpid:\t7\nCapEff:\t0000000000080000\n", &trace,
+				    &own),
+		0);
+	assert_true(trace && !own);
+	assert_int_equal(doctor_parse_status("Name:\tberthd\nNSpid:\t7\t1\nCapEff:\t1ffffff7ffff\n",
+					     &trace, &own),
+			 0);
+	assert_true(!trace && own);
+	assert_int_equal(doctor_parse_status("Name:\tberth\nNSpid:\t7\nCapEff:\t0\n", &trace, &own),
+			 -EBADMSG);
+	assert_int_equal(doctor_parse_status("Name:\tberthd\nNSpid:\t7\n", &trace, &own), -EBADMSG);
 }
 
 static void a_check_is_ok_only_when_made(void **state)
@@ -218,6 +250,8 @@ int main(void)
 		cmocka_unit_test(clock_is_judged),
 		cmocka_unit_test(branch_is_read),
 		cmocka_unit_test(proc_version_is_read),
+		cmocka_unit_test(options_are_found),
+		cmocka_unit_test(status_is_read),
 		cmocka_unit_test(a_check_is_ok_only_when_made),
 		cmocka_unit_test(exit_status_is_the_worst),
 		cmocka_unit_test(every_kind_is_complete),

@@ -5,42 +5,11 @@
 
 #include "base/str.h"
 #include "cli/doctor/doctor.h"
+#include "cli/doctor/texts.h"
 #include "nvml/message.h"
 
 #define NVML_LIB_RM_VERSION_MISMATCH 18
 #define PLACEMENTS_OLD_FACTOR	     3U
-
-unsigned doctor_branch(const char *version)
-{
-	unsigned branch = 0;
-	const char *c = version;
-
-	for (; *c >= '0' && *c <= '9' && c - version < 5; c++)
-		branch = branch * 10 + (unsigned)(*c - '0');
-	return *c == '.' || *c == '\0' ? branch : 0;
-}
-
-void doctor_parse_proc_version(const char *text, char *ret, size_t size)
-{
-	size_t line = strcspn(text, "\r\n");
-
-	str_copy_cut(ret, size, "");
-	/* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.178.05  Tue ..." */
-	for (const char *word = text; word < text + line; word += strcspn(word, " \r\n")) {
-		size_t n;
-
-		word += strspn(word, " ");
-		n = strcspn(word, " \r\n");
-		if (word >= text + line)
-			return;
-		if (n > 3 && n < size && *word >= '0' && *word <= '9' &&
-		    strspn(word, "0123456789.") == n && memchr(word, '.', n)) {
-			memcpy(ret, word, n);
-			ret[n] = '\0';
-			return;
-		}
-	}
-}
 
 /* What NVML says the driver's version is, from whoever asked it. */
 static const char *nvml_driver(const struct doctor *d, char *buf, size_t size)

@@ -168,10 +168,6 @@ void doctor_check_plugin(struct doctor *d);
 
 /* Judges a clock: `now` and `built` in seconds since 1970, `synchronised` as the kernel says. */
 void doctor_judge_clock(struct doctor_report *r, time_t now, time_t built, bool synchronised);
-/* "580" of "580.178.05"; 0: no version. */
-unsigned doctor_branch(const char *version);
-/* The version in the first line of /proc/driver/nvidia/version; "" where there is none. */
-void doctor_parse_proc_version(const char *text, char *ret, size_t size);
 
 bool doctor_is_excluded(const struct doctor *d, struct pci_addr address);
 /* Adds one finding for several VFs of a card: "32 VFs (0000:41:00.4 and 31 more) <what>". */

@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/probe.h"
+#include "cli/doctor/texts.h"
 #include "host/listing.h"
 #include "host/vf.h"
 #include "store/health-store.h"

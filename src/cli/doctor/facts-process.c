@@ -2,7 +2,6 @@
 /* What /proc shows, and NVML by way of its helper. Every function that looks runs in a child. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "base/str.h"
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/probe.h"
+#include "cli/doctor/texts.h"
 #include "host/listing.h"
 #include "nvml/client.h"
 
@@ -34,23 +34,6 @@ static void scan_vfs(const struct doctor *d, struct doctor_processes *p)
 	str_copy_cut(p->scan_text, sizeof p->scan_text, error_text(&err));
 }
 
-/* The value of a long option in a command line, whose words end in NUL; NULL where it is not there.
- */
-static const char *find_option(const char *line, size_t len, const char *option)
-{
-	size_t n = strlen(option);
-
-	for (const char *word = line; word < line + len; word += strlen(word) + 1) {
-		if (!str_starts_with(word, option))
-			continue;
-		if (word[n] == '=')
-			return word + n + 1;
-		if (word[n] == '\0' && word + n + 1 < line + len)
-			return word + n + 1;
-	}
-	return NULL;
-}
-
 /* A plugin that offers VFs of this sysfs. comm holds 15 characters: "berth-device-plugin" and
  * NVIDIA's "nvidia-kubevirt-gpu-device-plugin" are cut. */
 static bool is_plugin(const struct doctor *d, int proc_fd, const char *pid, const char *comm)
@@ -66,7 +49,7 @@ static bool is_plugin(const struct doctor *d, int proc_fd, const char *pid, cons
 	snprintf(path, sizeof path, "%.20s/cmdline", pid);
 	if (file_read_into(proc_fd, path, line, sizeof line, &len) < 0)
 		return true;
-	root = find_option(line, len, "--sysfs-root");
+	root = doctor_find_option(line, len, "--sysfs-root");
 	return strcmp(root ?: "/sys", d->config->sysfs_root) == 0;
 }
 
@@ -116,24 +99,12 @@ static void find_plugin_sockets(const struct doctor *d, struct doctor_processes 
 static bool look_at_daemon(const struct doctor *d, pid_t pid, struct doctor_processes *p)
 {
 	_free_ char *path = str_printf("%s/%d/status", d->config->proc_root, (int)pid);
-	const char *capabilities, *pids;
 	char text[8192];
 
 	if (!path || pid <= 0 || file_read_into(AT_FDCWD, path, text, sizeof text, NULL) < 0 ||
-	    !str_starts_with(text, "Name:\tberthd\n"))
-		return false;
-	capabilities = strstr(text, "\nCapEff:\t");
-	pids = strstr(text, "\nNSpid:\t");
-	if (!capabilities || !pids)
+	    doctor_parse_status(text, &p->daemon_may_trace, &p->daemon_own_pids) < 0)
 		return false;
 	p->daemon_pid = pid;
-	p->daemon_may_trace = strtoull(capabilities + strlen("\nCapEff:\t"), NULL, 16) >>
-				      CAP_SYS_PTRACE &
-			      1;
-	/* One number for each PID namespace that it is in, from ours downwards. */
-	pids += strlen("\nNSpid:\t");
-	pids += strcspn(pids, "\t\n");
-	p->daemon_own_pids = *pids == '\t';
 	return true;
 }
 
