@@ -66,7 +66,7 @@ static void write_all(struct watch *w, const char *text, size_t n)
 static void add_line(struct buf *frame, const char *text, size_t n)
 {
 	buf_add(frame, text, n);
-	buf_add_str(frame, "\033[0m\033[K\r\n");
+	buf_add_str(frame, "\033[K\r\n");
 }
 
 static void add_status(struct watch *w, struct buf *frame)
@@ -83,7 +83,7 @@ static void add_status(struct watch *w, struct buf *frame)
 		buf_add_str(frame, w->lost[0] ? "\033[1;37;41m" : "\033[7m");
 	buf_add_str(frame, line);
 	/* In this colour to the line's end. */
-	buf_add_str(frame, "\033[K\033[0m\r\n");
+	buf_add_str(frame, w->terminal.colour ? "\033[K\033[0m\r\n" : "\033[K\r\n");
 }
 
 static int draw_screen(struct watch *w)

@@ -61,7 +61,8 @@ int doctor_parse_status(const char *text, bool *ret_may_trace, bool *ret_own_pid
 
 	if (!str_starts_with(text, "Name:\tberthd\n") || !capabilities || !pids)
 		return -EBADMSG;
-	*ret_may_trace = strtoull(capabilities + strlen("\nCapEff:\t"), NULL, 16) >> CAP_SYS_PTRACE &
+	*ret_may_trace = strtoull(capabilities + strlen("\nCapEff:\t"), NULL, 16) >>
+				 CAP_SYS_PTRACE &
 			 1;
 	/* One number for each PID namespace that it is in, from ours downwards. */
 	pids += strlen("\nNSpid:\t");
