@@ -53,6 +53,7 @@ enum sim_fault {
 	SIM_FAULT_SRIOV_LATENCY_MS,	/* how long a sriov-manage run takes */
 	SIM_FAULT_NVML_ACTIVE_ERROR,	/* what the list of active vGPUs alone returns */
 	SIM_FAULT_NVML_LIST_V1_REFUSED, /* drivers from R565 on: the old placement list gives 25 */
+	SIM_FAULT_NVML_PLACEMENT_ERROR, /* what the creatable placements alone return */
 	SIM_FAULT_COUNT,
 };
 
@@ -146,8 +147,9 @@ struct sim_card {
 };
 
 struct sim_counters {
-	uint64_t nvml_calls; /* calls the fake library passed to the model (Init included) */
-	uint64_t attr_reads; /* reads of files under a VF's nvidia/ */
+	uint64_t nvml_calls;	 /* calls the fake library passed to the model (Init included) */
+	uint64_t nvml_shutdowns; /* those of them that were nvmlShutdown */
+	uint64_t attr_reads;	 /* reads of files under a VF's nvidia/ */
 	uint64_t attr_writes;
 };
 

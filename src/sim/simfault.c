@@ -34,6 +34,8 @@ static const struct key {
 	  "NVML code of a card's calls; without --gpu what Init returns" },
 	{ "nvml.active_error", VALUE_NUMBER, SIM_FAULT_NVML_ACTIVE_ERROR, false,
 	  "NVML code of the list of active vGPUs alone (29, 999 while a VM starts or stops)" },
+	{ "nvml.placement_error", VALUE_NUMBER, SIM_FAULT_NVML_PLACEMENT_ERROR, false,
+	  "NVML code of the creatable placements alone; the card's other calls work" },
 	{ "nvml.list_v1_refused", VALUE_BOOL, SIM_FAULT_NVML_LIST_V1_REFUSED, false,
 	  "drivers from R565 on take the old placement list no more" },
 	{ "nvml.crash", VALUE_BOOL, SIM_FAULT_NVML_CRASH, false, "the calling process dies" },

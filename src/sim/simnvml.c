@@ -197,6 +197,7 @@ static int on_client(sd_event_source *source, int fd, uint32_t revents, void *us
 	}
 	c->request = req;
 	c->server->sim->counters.nvml_calls++;
+	c->server->sim->counters.nvml_shutdowns += req.op == WIRE_SHUTDOWN;
 	client_answer(c);
 	return 0;
 }

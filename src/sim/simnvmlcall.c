@@ -321,6 +321,9 @@ static int answer_card(struct sim_card *card, const struct wire_request *req,
 	case WIRE_CARD_SET_MODE:
 		return set_mode(card, req);
 	case WIRE_CARD_PLACEABLE:
+		if (card->faults.value[SIM_FAULT_NVML_PLACEMENT_ERROR])
+			return (int)card->faults.value[SIM_FAULT_NVML_PLACEMENT_ERROR];
+		return put_placements(card, req, rep);
 	case WIRE_CARD_PLACEMENTS:
 		return put_placements(card, req, rep);
 	case WIRE_CARD_MAX_INSTANCES:

@@ -58,9 +58,10 @@ char *simstate_render(const struct sim *sim)
 
 	for (uint32_t i = 0; i < sim->card_count; i++)
 		json_array_append_new(cards, card_json(&sim->cards[i]));
-	state = json_pack("{ss ss so s{sI sI sI}}", "driver", sim->driver, "boot_id", sim->boot_id,
-			  "cards", cards, "counters", "nvml_calls",
-			  (json_int_t)sim->counters.nvml_calls, "attr_reads",
+	state = json_pack("{ss ss so s{sI sI sI sI}}", "driver", sim->driver, "boot_id",
+			  sim->boot_id, "cards", cards, "counters", "nvml_calls",
+			  (json_int_t)sim->counters.nvml_calls, "nvml_shutdowns",
+			  (json_int_t)sim->counters.nvml_shutdowns, "attr_reads",
 			  (json_int_t)sim->counters.attr_reads, "attr_writes",
 			  (json_int_t)sim->counters.attr_writes);
 	text = state ? json_dumps(state, JSON_INDENT(1)) : NULL;

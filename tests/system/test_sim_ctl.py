@@ -34,7 +34,7 @@ def test_state(sim):
     assert (card["model"], card["mode"]) == ("l40s", "mixed")
     vf = card["vfs"][0]
     assert (vf["address"], vf["type"], vf["placement"], vf["open"], vf["wedged"]) == (VF, 0, None, False, False)
-    assert state["counters"] == {"nvml_calls": 0, "attr_reads": 0, "attr_writes": 0}
+    assert state["counters"] == {"nvml_calls": 0, "nvml_shutdowns": 0, "attr_reads": 0, "attr_writes": 0}
 
 
 def test_counters(sim):
