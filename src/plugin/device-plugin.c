@@ -362,6 +362,7 @@ void device_plugin_revive(struct device_plugin *dp)
 	dp->ending = false;
 	dp->registered = false;
 	dp->next_try_usec = dp->backoff_usec = 0;
+	dp->losses = 0;
 }
 
 unsigned device_plugin_watches(const struct device_plugin *dp)

@@ -39,7 +39,8 @@ struct device_plugin {
 	uint64_t registered_usec;
 	uint64_t next_try_usec;
 	uint64_t backoff_usec;
-	unsigned slot; /* of the socket's name */
+	unsigned losses; /* of a registration, none of which had been left alone for a while */
+	unsigned slot;	 /* of the socket's name */
 	bool complained;
 	char last_problem[160];
 };

@@ -25,7 +25,7 @@
 #define WATCH_LIMIT_USEC    (10 * USEC_PER_SEC) /* from Register to ListAndWatch */
 #define BACKOFF_MIN_USEC    (500 * USEC_PER_MSEC)
 #define BACKOFF_MAX_USEC    (60 * USEC_PER_SEC)
-#define STEADY_USEC	    (30 * USEC_PER_SEC) /* a stream that lasted longer starts the back-off anew */
+#define STEADY_USEC	    (30 * USEC_PER_SEC) /* a registration that lasted longer was left alone */
 #define SOCKET_NAME_LONGEST 32
 #define WATCH_MASK                                                                                 \
 	(IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE_SELF | IN_MOVE_SELF |     \
@@ -119,6 +119,29 @@ static void complain(struct device_plugin *dp, const char *text)
 	log_warning("plugin: not registered, retrying resource=%s: %s", dp->resource, text);
 }
 
+/* The kubelet goes on, but ours is not registered any more. Once may be an accident; what comes
+ * soon after it is somebody who wants the same name. Said once, and answered less and less often.
+ */
+static void lose(struct device_plugin *dp, const char *how)
+{
+	if (++dp->losses == 2)
+		log_warning("plugin: it loses its registration again and again, trying less and "
+			    "less often; does another program offer the same? resource=%s: %s",
+			    dp->resource, how);
+	str_copy_cut(dp->last_problem, sizeof dp->last_problem, how);
+	dp->complained = true;
+	dp->registered = false;
+	back_off(dp);
+}
+
+static void forget_losses(struct device_plugin *dp)
+{
+	if (dp->losses >= 2)
+		log_notice("plugin: keeps its registration again resource=%s", dp->resource);
+	dp->losses = 0;
+	dp->backoff_usec = 0;
+}
+
 static void register_done(struct grpc_unary *call, const struct grpc_reply *reply, void *userdata)
 {
 	struct device_plugin *dp = userdata;
@@ -130,7 +153,8 @@ static void register_done(struct grpc_unary *call, const struct grpc_reply *repl
 		dp->registered = true;
 		dp->registered_usec = clock_now_usec();
 		plugin_metrics_registered(&dp->plugin->metrics, dp->resource, true);
-		log_notice("plugin: registered resource=%s", dp->resource);
+		if (dp->losses < 2)
+			log_notice("plugin: registered resource=%s", dp->resource);
 		dp->complained = false;
 	} else {
 		plugin_metrics_registered(&dp->plugin->metrics, dp->resource, false);
@@ -201,12 +225,9 @@ static bool keep_serving(struct kubelet *k, struct device_plugin *dp, uint64_t n
 		return true;
 	if (dp->server) {
 		/* A kubelet that starts removes all sockets, and its own goes first or comes at
-		 * once: that is no quarrel. Somebody who removes ours alone is answered less and
-		 * less often. */
-		if (k->there && k->was_there && dp->registered) {
-			complain(dp, "somebody removed its socket");
-			back_off(dp);
-		}
+		 * once: that is no quarrel. */
+		if (k->there && k->was_there && dp->registered)
+			lose(dp, "somebody removed its socket");
 		dp->call = grpc_unary_free(dp->call);
 		dp->registration++; /* the streams that end here are no news */
 		device_plugin_close(dp);
@@ -225,6 +246,8 @@ static bool keep_serving(struct kubelet *k, struct device_plugin *dp, uint64_t n
 
 static void look_at(struct kubelet *k, struct device_plugin *dp, uint64_t now)
 {
+	if (dp->losses > 0 && dp->registered && now - dp->registered_usec > STEADY_USEC)
+		forget_losses(dp);
 	if (!keep_serving(k, dp, now) || !k->there || dp->call || now < dp->next_try_usec)
 		return;
 	if (dp->registered && !dp->watched && now - dp->registered_usec > WATCH_LIMIT_USEC) {
@@ -247,9 +270,8 @@ void kubelet_watch_closed(struct device_plugin *dp, const struct watch *w)
 	if (w->registration != dp->registration || device_plugin_watches(dp) > 0 || dp->ending)
 		return;
 	if (clock_now_usec() - w->opened_usec > STEADY_USEC)
-		dp->backoff_usec = 0;
-	dp->registered = false;
-	back_off(dp);
+		forget_losses(dp);
+	lose(dp, "the kubelet ended its stream");
 	kubelet_wake(dp->plugin->kubelet);
 }
 
@@ -325,6 +347,7 @@ static void look_at_kubelet(struct kubelet *k)
 		dp->call = grpc_unary_free(dp->call);
 		dp->registered = false;
 		dp->next_try_usec = dp->backoff_usec = 0;
+		dp->losses = 0;
 	}
 }
 
