@@ -45,6 +45,8 @@ struct discovery *discovery_free(struct discovery *d)
 	free(d->resources);
 	free(d->left_out);
 	free(d->egms);
+	free(d->functions);
+	free(d->names);
 	free(d);
 	return NULL;
 }
@@ -114,6 +116,28 @@ int discovery_leave_out(struct discovery *d, const char *id, const char *fmt, ..
 	return 0;
 }
 
+int discovery_add_function(struct discovery *d, const struct device *function)
+{
+	struct device *all = grow(d->functions, d->n_functions, sizeof *all);
+
+	if (!all)
+		return -ENOMEM;
+	d->functions = all;
+	all[d->n_functions++] = *function;
+	return 0;
+}
+
+int discovery_add_name(struct discovery *d, const struct device_name *name)
+{
+	struct device_name *all = grow(d->names, d->n_names, sizeof *all);
+
+	if (!all)
+		return -ENOMEM;
+	d->names = all;
+	all[d->n_names++] = *name;
+	return 0;
+}
+
 static int compare_devices(const void *a, const void *b)
 {
 	return strcmp(((const struct device *)a)->id, ((const struct device *)b)->id);
@@ -153,5 +177,13 @@ struct device *resource_find(const struct resource *r, const char *id)
 	for (unsigned i = 0; i < r->n_devices; i++)
 		if (strcmp(r->devices[i].id, id) == 0)
 			return &r->devices[i];
+	return NULL;
+}
+
+const char *discovery_reason(const struct discovery *d, const char *id)
+{
+	for (unsigned i = 0; i < d->n_left_out; i++)
+		if (strcmp(d->left_out[i].id, id) == 0)
+			return d->left_out[i].reason;
 	return NULL;
 }

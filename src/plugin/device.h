@@ -64,6 +64,14 @@ struct egm {
 	struct pci_addr gpus[EGM_GPUS_MAX];
 };
 
+/* A name under which functions of a card could be offered. */
+struct device_name {
+	struct pci_addr card;
+	enum device_kind kind;
+	char resource[RESOURCE_NAME_MAX];
+	char source[NAME_SOURCE_MAX];
+};
+
 struct discovery {
 	unsigned n_resources;
 	struct resource *resources; /* owned; by name */
@@ -72,6 +80,12 @@ struct discovery {
 	unsigned n_free;	   /* VFs without a type */
 	unsigned n_egms;
 	struct egm *egms; /* owned */
+	/* Of a scan only: all functions of the cards, offered or not, and the names that those of
+	 * each card can have. A pod may have one that is offered no more. */
+	unsigned n_functions;
+	struct device *functions; /* owned */
+	unsigned n_names;
+	struct device_name *names; /* owned */
 };
 
 struct discovery *discovery_new(void); /* empty; NULL: out of memory */
@@ -83,12 +97,16 @@ static inline void discovery_freep(struct discovery **d)
 
 /* Adds a copy of the device to the resource, which is made where it is missing. -ENOMEM; -EEXIST
  * with the reason when the name already stands for another source or kind. Call discovery_sort()
- * after the last one. */
+ * after the last one. The others: -ENOMEM. */
 int discovery_add(struct discovery *d, const char *resource, const char *source,
 		  const struct device *device, struct error *err) _must_check_;
 int discovery_leave_out(struct discovery *d, const char *id, const char *fmt, ...)
 	_printf_(3, 4) _must_check_;
+int discovery_add_function(struct discovery *d, const struct device *function) _must_check_;
+int discovery_add_name(struct discovery *d, const struct device_name *name) _must_check_;
 void discovery_sort(struct discovery *d);
 
 struct resource *discovery_find(const struct discovery *d, const char *name);
 struct device *resource_find(const struct resource *r, const char *id);
+/* Why it is left out, or NULL. */
+const char *discovery_reason(const struct discovery *d, const char *id);

@@ -250,6 +250,51 @@ static int take_mdev(struct build *b, const struct mdev *m)
 	return add_candidate(b, &c);
 }
 
+/* --- What pods may have though it is not offered --------------------------------------------- */
+
+static int add_function(struct build *b, const struct inventory_card *card,
+			const struct inventory_vf *vf)
+{
+	struct device d = { .kind = vf ? DEVICE_VF : DEVICE_GPU,
+			    .address = vf ? vf->address : card->address,
+			    .card = card->address,
+			    .device_id = card->device_id,
+			    .group = vf ? vf->vfio_group : card->iommu_group,
+			    .numa_node = card->numa_node };
+
+	pci_addr_format(d.address, d.id);
+	return discovery_add_function(b->d, &d);
+}
+
+static int add_name(struct build *b, const struct candidate *c)
+{
+	struct device_name name = { .card = c->device.card, .kind = c->device.kind };
+
+	memcpy(name.resource, c->resource, sizeof name.resource);
+	memcpy(name.source, c->source, sizeof name.source);
+	return discovery_add_name(b->d, &name);
+}
+
+static int add_functions(struct build *b, const struct inventory_card *card,
+			 const struct card_reading *reading)
+{
+	struct candidate c = { .device = { .kind = DEVICE_VF, .card = card->address } };
+	struct error err = ERROR_INIT;
+	int r = add_function(b, card, NULL);
+
+	for (unsigned i = 0; r >= 0 && i < card->n_vfs; i++)
+		r = add_function(b, card, &card->vfs[i]);
+	for (unsigned i = 0; r >= 0 && reading && i < reading->catalogue.n; i++) {
+		str_copy_cut(c.source, sizeof c.source, reading->catalogue.items[i].name);
+		if (name_resource(b, &c, c.source, false, &err) == 0)
+			r = add_name(b, &c);
+	}
+	c.device.kind = DEVICE_GPU;
+	if (r >= 0 && card->n_vfs == 0 && name_gpu(b, card, &c, &err) == 0)
+		r = add_name(b, &c);
+	return r;
+}
+
 /* --- Groups, and the result ------------------------------------------------------------------ */
 
 static int compare_candidates(const void *a, const void *b)
@@ -301,7 +346,8 @@ static int take_host(struct build *b)
 		const struct inventory_card *card = &host->inventory->cards[c];
 		const struct card_reading *reading = find_reading(b, card->address);
 
-		if (host_is_vfio_driver(card->driver))
+		r = add_functions(b, card, reading);
+		if (r >= 0 && host_is_vfio_driver(card->driver))
 			r = take_gpu(b, card);
 		for (unsigned i = 0; r >= 0 && i < card->n_vfs; i++)
 			r = take_vf(b, card, i, reading);

@@ -81,29 +81,33 @@ static const struct resource *holder_of(const struct discovery *d, const char *i
 	return NULL;
 }
 
-/* A pod has the device under another resource than the one that the scan found: it is not for
- * others. */
-static const struct resource *had_elsewhere(const struct compute *c, const struct resource *r,
-					    const char *id)
+/* The name under which a pod has the device, if it is another one than the scan found: it is not
+ * for others. */
+static const char *had_elsewhere(const struct compute *c, const struct resource *r, const char *id)
 {
 	const struct resource *old = holder_of(c->current, id);
 
-	if (!old || strcmp(old->name, r->name) == 0 || !c->pods->asked ||
-	    !may_be_had(c->pods, old->name, id))
+	if (!c->pods->asked || pod_devices_have(c->pods, r->name, id))
 		return NULL;
-	return old;
+	if (old && strcmp(old->name, r->name) != 0 && may_be_had(c->pods, old->name, id))
+		return old->name;
+	/* Since before this plugin was started, perhaps. */
+	for (unsigned i = 0; i < c->pods->n; i++)
+		if (strcmp(c->pods->items[i].id, id) == 0)
+			return c->pods->items[i].resource;
+	return NULL;
 }
 
 static int take_scanned(struct compute *c, const struct resource *r, const struct device *found)
 {
-	const struct resource *had = had_elsewhere(c, r, found->id);
+	const char *had = had_elsewhere(c, r, found->id);
 	const struct resource *old_resource = c->current ? discovery_find(c->current, r->name)
 							 : NULL;
 	const struct device *old = old_resource ? resource_find(old_resource, found->id) : NULL;
 	struct device d = *found;
 
 	if (had)
-		return discovery_leave_out(c->next, d.id, "a pod has it as %s", had->name);
+		return discovery_leave_out(c->next, d.id, "a pod has it as %.120s", had);
 	d.quarantined = d.kind == DEVICE_VF && quarantine_has(c->quarantine, d.address);
 	if (d.quarantined && c->pods->asked && !may_be_had(c->pods, r->name, d.id))
 		return discovery_leave_out(c->next, d.id, "quarantined by berthd");
@@ -112,22 +116,79 @@ static int take_scanned(struct compute *c, const struct resource *r, const struc
 	return discovery_add(c->next, r->name, r->source, &d, NULL);
 }
 
+static int keep(struct compute *c, const char *resource, const char *source,
+		const struct device *device)
+{
+	const struct resource *other = holder_of(c->scanned, device->id);
+	const char *reason = discovery_reason(c->scanned, device->id);
+	struct error err = ERROR_INIT;
+	struct device d = *device;
+	int r;
+
+	d.kept = true;
+	d.quarantined = false;
+	if (other)
+		snprintf(d.problem, sizeof d.problem, "reconfigured as %.60s while a pod has it",
+			 other->source);
+	else
+		str_copy_cut(d.problem, sizeof d.problem,
+			     reason ?: "gone or without its type while a pod has it");
+	r = discovery_add(c->next, resource, source, &d, &err);
+	return r == -EEXIST ? discovery_leave_out(c->next, d.id, "%s", error_text(&err)) : r;
+}
+
 /* IDs that the scan does not have any more but pods do. */
 static int keep_had(struct compute *c, const struct resource *old, const struct device *device)
 {
 	const struct resource *now = discovery_find(c->scanned, old->name);
-	const struct resource *other = holder_of(c->scanned, device->id);
-	struct device d = *device;
 
-	if ((now && resource_find(now, d.id)) || !may_be_had(c->pods, old->name, d.id))
+	if ((now && resource_find(now, device->id)) || !may_be_had(c->pods, old->name, device->id))
 		return 0;
-	d.kept = true;
-	d.quarantined = false;
-	snprintf(d.problem, sizeof d.problem,
-		 other ? "reconfigured as %.60s while a pod has it"
-		       : "gone or without its type while a pod has it%.0s",
-		 other ? other->source : "");
-	return discovery_add(c->next, old->name, old->source, &d, NULL);
+	return keep(c, old->name, old->source, device);
+}
+
+static const struct device *find_function(const struct discovery *d, const char *id)
+{
+	for (unsigned i = 0; i < d->n_functions; i++)
+		if (strcmp(d->functions[i].id, id) == 0)
+			return &d->functions[i];
+	return NULL;
+}
+
+static const struct device_name *find_name(const struct discovery *d, const struct device *function,
+					   const char *resource)
+{
+	for (unsigned i = 0; i < d->n_names; i++)
+		if (d->names[i].kind == function->kind &&
+		    pci_addr_equal(d->names[i].card, function->card) &&
+		    strcmp(d->names[i].resource, resource) == 0)
+			return &d->names[i];
+	return NULL;
+}
+
+/* What a pod has had since before this plugin was started, and the scan does not offer: known by
+ * its name, which no other plugin's devices have. A resource of somebody else is never touched. */
+static int keep_older(struct compute *c, const struct pod_device *had)
+{
+	const struct resource *r = discovery_find(c->next, had->resource);
+	const struct device *function = find_function(c->scanned, had->id);
+	const struct device_name *name = function ? find_name(c->scanned, function, had->resource)
+						  : NULL;
+	struct device gone = { .group = -1, .numa_node = -1 };
+
+	if (r && resource_find(r, had->id))
+		return 0;
+	if (name)
+		return keep(c, had->resource, r ? r->source : name->source, function);
+	if (!r || function)
+		return 0;
+	/* Of one of ours, and off the bus. */
+	gone.kind = r->kind;
+	gone.device_id = r->device_id;
+	str_copy_cut(gone.id, sizeof gone.id, had->id);
+	if (gone.kind != DEVICE_MDEV && pci_addr_parse(gone.id, &gone.address) < 0)
+		return 0;
+	return keep(c, r->name, r->source, &gone);
 }
 
 static int copy_rest(struct compute *c)
@@ -167,6 +228,8 @@ int plugin_set_compute(const struct discovery *scanned, const struct discovery *
 	for (unsigned i = 0; r >= 0 && pods->asked && current && i < current->n_resources; i++)
 		for (unsigned k = 0; r >= 0 && k < current->resources[i].n_devices; k++)
 			r = keep_had(&c, &current->resources[i], &current->resources[i].devices[k]);
+	for (unsigned i = 0; r >= 0 && i < pods->n; i++)
+		r = keep_older(&c, &pods->items[i]);
 	if (r < 0)
 		return r;
 	discovery_sort(next);

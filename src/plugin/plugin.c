@@ -291,6 +291,9 @@ static int tick(sd_event_source *source, uint64_t usec, void *userdata)
 	sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 	look_at_health_file(p);
 	look_at_presence(p);
+	/* What pods have is needed once, even where nothing is scanned again. */
+	if (p->pod_client && p->scanned && !p->pods.known)
+		pod_client_ask(p->pod_client);
 	kubelet_look(p->kubelet);
 	collect_ended(p);
 	return 0;

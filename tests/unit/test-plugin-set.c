@@ -13,7 +13,19 @@
 #include "plugin/preferred.h"
 #include "plugin/quarantine.h"
 
-/* "A:0000:01:00.0 B:0000:02:00.0": devices under resources; a '!' behind one makes it unhealthy. */
+/* A function that is not offered, of a card whose functions can be offered under the name. */
+static void add_idle(struct discovery *d, const char *name, const struct device *device)
+{
+	struct device_name could_be = { .card = device->card, .kind = device->kind };
+
+	snprintf(could_be.resource, sizeof could_be.resource, "%s", name);
+	snprintf(could_be.source, sizeof could_be.source, "%s", name);
+	assert_int_equal(discovery_add_function(d, device), 0);
+	assert_int_equal(discovery_add_name(d, &could_be), 0);
+}
+
+/* "A:0000:01:00.0 B:0000:02:00.0": devices under resources; a '!' behind one makes it unhealthy, a
+ * '~' before it one that is there but not offered. */
 static struct discovery *set_of(const char *text)
 {
 	struct discovery *d = discovery_new();
@@ -35,6 +47,11 @@ static struct discovery *set_of(const char *text)
 		snprintf(device.id, sizeof device.id, "%s", colon + 1);
 		assert_int_equal(pci_addr_parse(device.id, &device.address), 0);
 		device.card = (struct pci_addr){ .bus = device.address.bus };
+		if (*word == '~') {
+			add_idle(d, word + 1, &device);
+			continue;
+		}
+		assert_int_equal(discovery_add_function(d, &device), 0);
 		assert_int_equal(discovery_add(d, word, word, &device, NULL), 0);
 	}
 	discovery_sort(d);
@@ -156,6 +173,18 @@ static void test_compute(void **state)
 	check_compute("B:" V1, "A:" V1, "", NULL, "B:" V1);
 	/* It returned: healthy again. */
 	check_compute("A:" V1, "A:" V1 "!", "A:" V1, NULL, "A:" V1);
+	/* Since before the start: it stays listed, and is not offered under another name. */
+	check_compute("~A:" V1, NULL, "A:" V1, NULL, "A:" V1 "!");
+	check_compute("A:" V1 " ~A:" V2, NULL, "A:" V2, NULL, "A:" V1 " A:" V2 "!");
+	check_compute("B:" V1 " ~A:" V2, NULL, "A:" V1, NULL, "A:" V1 "!");
+	check_compute("B:" V1 " B:" V2, NULL, "A:" V1, NULL, "B:" V2);
+	check_compute("~A:" V1, NULL, "?", NULL, "");
+	check_compute("~A:" V1, NULL, "", NULL, "");
+	check_compute("A:" V1, NULL, "A:" V2, NULL, "A:" V1 " A:" V2 "!"); /* off the bus */
+	/* Another plugin's: neither the name nor the device is ours. */
+	check_compute("A:" V1, NULL, "C:" V2, NULL, "A:" V1);
+	check_compute("~A:" V1, NULL, "C:" V1, NULL, "");
+	check_compute("~A:" V3, NULL, "A:" V1, NULL, "");
 	/* Quarantined: unhealthy where a pod has or may have it, else gone. */
 	check_compute("A:" V1 " A:" V2, NULL, NULL, V1, "A:" V1 "! A:" V2);
 	check_compute("A:" V1 " A:" V2, NULL, "A:" V1, V1, "A:" V1 "! A:" V2);
