@@ -24,6 +24,7 @@ struct card {
 	struct card_client *client;
 	bool in_scan;	    /* has vendor-VFIO VFs in the scan that runs */
 	bool listed;	    /* its lists were read in this scan */
+	bool bad_lines;	    /* its lists have lines that do not parse, which was said */
 	unsigned asked;	    /* questions of this scan that are out */
 	uint64_t number;    /* of the scan that they belong to */
 	uint64_t gone_usec; /* since when it has no such VFs; 0: it has */
@@ -205,6 +206,19 @@ static void ask_card(struct card *c, enum card_op op)
 		take_state(&c->reading.vfs[i], r, 0);
 }
 
+static void take_lists(struct card *c, const struct card_reply *reply)
+{
+	char bdf[PCI_ADDR_MAX];
+
+	if (reply->bad_lines > 0 && !c->bad_lines)
+		log_warning("card: %u lines of its lists do not parse, ignoring them card=%s: %s",
+			    reply->bad_lines, pci_addr_format(c->reading.address, bdf),
+			    reply->text);
+	c->bad_lines = reply->bad_lines > 0;
+	for (unsigned t = 0; t < reply->types.n; t++)
+		add_type(&c->reading.catalogue, &reply->types.items[t]);
+}
+
 static void read_done(const struct card_reply *reply, void *userdata)
 {
 	struct card *c = userdata;
@@ -221,8 +235,7 @@ static void read_done(const struct card_reply *reply, void *userdata)
 	c->reading.stuck = reply->result == -E_DRIVER_STUCK;
 	str_copy_cut(c->reading.reason, sizeof c->reading.reason, reply->text);
 	if (reply->result == 0 && reply->op == CARD_OP_LIST)
-		for (unsigned t = 0; t < reply->types.n; t++)
-			add_type(&c->reading.catalogue, &reply->types.items[t]);
+		take_lists(c, reply);
 	else if (reply->result == 0 && !late && !c->listed && has_unnamed_type(c))
 		ask_card(c, CARD_OP_LIST);
 	if (late && reply->result == 0) {
