@@ -31,6 +31,7 @@ class Endpoint:
         self.resource = resource
         self.socket = socket
         self.lists = []  # of {id: (health, node or None)}
+        self.first = threading.Event()  # a list came
         self.ended = None
         options = [("grpc.default_authority", str(kubelet.folder / socket))] if kubelet.raw_authority else []
         self.channel = grpc.insecure_channel(f"unix:{kubelet.folder / socket}", options=options)
@@ -51,6 +52,7 @@ class Endpoint:
             for answer in self.stream:
                 self.lists.append({d.ID: (d.health, d.topology.nodes[0].ID if d.HasField("topology") else None)
                                    for d in answer.devices})
+                self.first.set()
             self.ended = "ok"
         except grpc.RpcError as e:
             self.ended = e.code().name
@@ -61,12 +63,13 @@ class Endpoint:
 
 
 class FakeKubelet:
-    def __init__(self, folder, raw_authority=False, ask_options=True, watch=True, delay=0):
+    def __init__(self, folder, raw_authority=False, ask_options=True, watch=True, delay=0, list_first=False):
         self.folder = pathlib.Path(folder)
         self.raw_authority = raw_authority
         self.ask_options = ask_options
         self.watches = watch  # False: takes registrations and never watches
         self.delay = delay
+        self.list_first = list_first  # answers Register when the first list is there
         self.endpoints = {}  # resource: the newest
         self.registrations = []  # (time, resource, endpoint, options)
         self.refuse = None  # text of the error that Register gives
@@ -146,6 +149,8 @@ class FakeKubelet:
             old.channel.close()
         if self.watches:
             endpoint.watch()
+        if self.list_first and not endpoint.first.wait(10):
+            context.abort(grpc.StatusCode.UNKNOWN, "no list came while Register waited")
         return V1BETA1.Empty()
 
     # --- What a node's status and pods would see
@@ -193,6 +198,41 @@ class FakeKubelet:
             "GetPreferredAllocation", V1BETA1.PreferredAllocationRequest(container_requests=[part]),
             V1BETA1.PreferredAllocationResponse)
         return list(answer.container_responses[0].deviceIDs)
+
+
+class Rival:
+    """Another program that offers the same resource: serves an empty list and registers."""
+
+    def __init__(self, kubelet, resource):
+        self.kubelet = kubelet
+        self.resource = resource
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(8))
+        self.stopped = threading.Event()
+        handlers = {
+            "GetDevicePluginOptions": grpc.unary_unary_rpc_method_handler(
+                lambda _request, _context: V1BETA1.DevicePluginOptions(
+                    pre_start_required=True, get_preferred_allocation_available=True),
+                V1BETA1.Empty.FromString, serialize),
+            "ListAndWatch": grpc.unary_stream_rpc_method_handler(
+                self.list_and_watch, V1BETA1.Empty.FromString, serialize)}
+        self.server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", handlers),))
+        assert self.server.add_insecure_port(f"unix:{kubelet.folder}/rival.sock")
+        self.server.start()
+
+    def list_and_watch(self, _request, _context):
+        yield V1BETA1.ListAndWatchResponse()
+        self.stopped.wait()
+
+    def register(self):
+        with grpc.insecure_channel(f"unix:{self.kubelet.folder}/kubelet.sock") as channel:
+            call = channel.unary_unary("/v1beta1.Registration/Register", serialize, V1BETA1.Empty.FromString)
+            call(V1BETA1.RegisterRequest(version="v1beta1", endpoint="rival.sock", resource_name=self.resource),
+                 timeout=10)
+
+    def stop(self):
+        self.stopped.set()
+        self.server.stop(0).wait()
 
 
 class PodResources:

@@ -136,7 +136,7 @@ def test_stale_socket_is_replaced(host, folder, kubelet, start_plugin):
     assert {p.name for p in folder.glob("berth-*.sock")} == names  # stable over restarts
 
 
-# --- Kubelet restarts (F40, F46)
+# --- Kubelet restarts
 
 
 def restart(kubelet, folder, how):
@@ -150,6 +150,7 @@ def restart(kubelet, folder, how):
         kubelet.start()
 
 
+@pytest.mark.field("F40")
 @pytest.mark.parametrize("how", ["sockets wiped", "socket replaced", "folder replaced"])
 def test_kubelet_restart(host, folder, kubelet, start_plugin, how):
     plugin = start_plugin(host)
@@ -177,22 +178,24 @@ def test_without_inotify_the_poll_notices(host, folder, kubelet, start_plugin, h
     assert plugin.log().count("no notification") == 1
 
 
+@pytest.mark.field("F46")
 def test_many_restarts_grow_nothing(host, kubelet, start_plugin):
     plugin = start_plugin(host)
     wait_healthy(kubelet, Q4, VFS[:2])
     kubelet.restart()
     wait_healthy(kubelet, Q4, VFS[:2])
     before = plugin.descriptors(), plugin.threads()
-    for _ in range(20):
+    for _ in range(100):
         kubelet.restart()
         wait_healthy(kubelet, Q4, VFS[:2])
         wait_healthy(kubelet, Q2, OTHER[:1])
     wait_for(lambda: (plugin.descriptors(), plugin.threads()) == before, f"descriptors and threads as before {before}")
 
 
-# --- Streams that end (F38, F41, F47)
+# --- Streams that end
 
 
+@pytest.mark.field("F41")
 def test_stream_that_ends_is_registered_again(host, kubelet, start_plugin):
     start_plugin(host)
     wait_healthy(kubelet, Q4, VFS[:2])
@@ -212,6 +215,7 @@ def test_kubelet_that_takes_and_never_watches(host, folder, start_plugin):
     kubelet.stop()
 
 
+@pytest.mark.field("F41")
 def test_two_instances(host, folder, kubelet, start_plugin):
     """A rolling update: each has its own sockets, and the old one's goodbye takes nothing away."""
     first = start_plugin(host)
@@ -223,26 +227,6 @@ def test_two_instances(host, folder, kubelet, start_plugin):
     assert first.stop() == 0
     assert not sockets & {p.name for p in folder.glob("berth-*.sock")}
     wait_healthy(kubelet, Q4, VFS[:2])
-
-
-def test_duel_backs_off(host, folder, kubelet, start_plugin):
-    """Somebody removes our socket again and again."""
-    plugin = start_plugin(host)
-    wait_healthy(kubelet, Q4, VFS[:2])
-    wait_healthy(kubelet, Q2, OTHER[:1])
-    other = kubelet.endpoints[Q2]
-    times = []
-    for _ in range(4):
-        socket = folder / kubelet.endpoints[Q4].socket
-        seen = len(kubelet.registrations)
-        socket.unlink()
-        wait_for(lambda: len(kubelet.registrations) > seen and socket.exists(), "registered again", 20)
-        times.append(kubelet.registrations[-1][0])
-        wait_healthy(kubelet, Q4, VFS[:2])
-    gaps = [b - a for a, b in zip(times, times[1:])]
-    assert gaps[2] > gaps[0] and gaps[2] > 1.5, gaps
-    assert kubelet.endpoints[Q2] is other
-    assert plugin.log().count("removed its socket") <= 4
 
 
 def test_sigterm_leaves_cleanly(host, folder, kubelet, start_plugin):
@@ -278,12 +262,13 @@ def test_vf_leaves_its_profile(host, kubelet, start_plugin):
     assert set(kubelet.devices(Q4)) == {VFS[1]}
 
 
+@pytest.mark.field("F42")
 def test_empty_profile_stops_after_an_empty_list(host, folder, kubelet, start_plugin):
     plugin = start_plugin(host)
     wait_healthy(kubelet, Q2, OTHER[:1])
     wait_healthy(kubelet, Q4, VFS[:2])
     four, two = kubelet.endpoints[Q4], kubelet.endpoints[Q2]
-    for _ in range(5):  # F42: the same single name each time
+    for _ in range(2):
         host.ctl("configure", OTHER[0], 0)
         plugin.rescan()
         wait_for(lambda: two.ended, "the end of the stream")
@@ -308,8 +293,9 @@ def test_rescan_without_change_says_nothing(host, kubelet, start_plugin):
     assert len(kubelet.lists(Q4)) == 1 and len(kubelet.registrations) == 2
 
 
+@pytest.mark.field("F48")
 def test_type_that_changes_moves_the_vf(host, kubelet, start_plugin):
-    """F48: nothing but the content tells."""
+    """Nothing but the content tells."""
     plugin = start_plugin(host)
     wait_healthy(kubelet, Q4, VFS[:2])
     host.ctl("configure", VFS[0], 0)
@@ -366,8 +352,9 @@ def test_option_wins_over_the_variable(host, kubelet, start_plugin):
 # --- Allocate
 
 
+@pytest.mark.field("F30", "F34")
 def test_allocate(host, kubelet, start_plugin):
-    """F30, F34: names as KubeVirt builds them, both sets of nodes where all is there."""
+    """Names as KubeVirt builds them, both sets of nodes where all is there."""
     start_plugin(host)
     wait_healthy(kubelet, Q4, VFS[:2])
     groups = {vf: os.readlink(host.sys / "bus/pci/devices" / vf / "iommu_group").split("/")[-1] for vf in VFS}
@@ -496,8 +483,9 @@ def test_preferred_allocation(start_sim, kubelet, start_plugin):
 # --- Health
 
 
+@pytest.mark.field("F36")
 def test_vf_off_the_bus_and_back(host, kubelet, start_plugin):
-    """F36: that device alone, and without a rescan."""
+    """That device alone, and without a rescan."""
     start_plugin(host)
     wait_healthy(kubelet, Q4, VFS[:2])
     host.ctl("remove", VFS[0])
@@ -605,8 +593,9 @@ def test_without_nvml_a_full_card_is_left_out(start_sim, kubelet, start_plugin):
     assert "nvidia.com/NVIDIA_L40S-48Q" not in kubelet.endpoints
 
 
+@pytest.mark.field("F44")
 def test_kubelet_restart_while_nvml_hangs_and_sysfs_is_slow(host, kubelet, start_plugin):
-    """F44: the last good list at once, never an empty one because a scan is running."""
+    """The last good list at once, never an empty one because a scan is running."""
     library = next((host.root / "lib").glob("libnvidia-ml.so.1"))
     plugin = start_plugin(host, nvml=library)
     wait_healthy(kubelet, Q4, VFS[:2])
@@ -623,7 +612,7 @@ def test_kubelet_restart_while_nvml_hangs_and_sysfs_is_slow(host, kubelet, start
 
 
 def test_one_resource_many_devices(start_sim, kubelet, start_plugin):
-    """F43, small: the list in one piece and in order."""
+    """The list in one piece and in order."""
     sim = start_sim("--nvml-latency", 0, "--cards", 4, "--model", "a16")
     state = sim.state()
     vfs = []
@@ -635,8 +624,9 @@ def test_one_resource_many_devices(start_sim, kubelet, start_plugin):
     wait_healthy(kubelet, "nvidia.com/NVIDIA_A16-2Q", vfs)
 
 
+@pytest.mark.field("F38")
 def test_all_in_use_and_the_socket_dies(host, folder, kubelet, start_plugin):
-    """F38: usage does not influence the list."""
+    """Usage does not influence the list."""
     start_plugin(host)
     wait_healthy(kubelet, Q4, VFS[:2])
     guests = [host.boot(vf, "--init-ms", 0) for vf in VFS[:2]]
@@ -677,24 +667,30 @@ def read_lists(connection, stream, until):
     return sizes
 
 
+@pytest.mark.field("F43")
 def test_full_host_and_a_watcher_that_stalls(start_sim, folder, kubelet, start_plugin):
-    """F43: 16 cards in one list; lists that are queued meanwhile come whole, in order, and the newest last."""
-    sim = start_sim("--nvml-latency", 0, "--cards", 16, "--model", "rtx-pro-6000")
+    """768 devices with topology in one list; lists that are queued meanwhile come whole, in order, and the
+    newest last."""
+    sim = start_sim("--nvml-latency", 0, "--cards", 24, "--vfs", 32, "--model", "rtx-pro-6000",
+                    "--mode", "equal")
     name, vfs = "NVIDIA RTX Pro 6000 Blackwell DC-2B", []
     for card in sim.state()["cards"]:
         number = next(i for i, n in sim.listed(card["vfs"][0]["address"]).items() if n == name)
-        for vf in card["vfs"][:24]:
+        for vf in card["vfs"]:
             sim.write(vf["address"], "current_vgpu_type", number)
             vfs.append(vf["address"])
-    plugin = start_plugin(sim)
+    assert len(vfs) == 16 * 48  # no card takes 48 of one type outside MIG: so many on cards that are full
+    plugin = start_plugin(sim, nvml=next((sim.root / "lib").glob("libnvidia-ml.so.1")))
     resource = "nvidia.com/" + name.replace(" ", "_")
     wait_healthy(kubelet, resource, vfs, 20)
+    assert {node for _, node in kubelet.devices(resource).values()} == {0, 1}
     with frames.Connection(str(folder / kubelet.endpoints[resource].socket)) as stalled:
         stalled.call(1, "/v1beta1.DevicePlugin/ListAndWatch")
-        for n in range(18):  # each list has some 14 KB; nothing is granted meanwhile
+        for n in range(9):  # each list has some 28 KB; nothing is granted meanwhile
             sim.write(vfs[n], "current_vgpu_type", 0)
             plugin.rescan()
             wait_for(lambda: len(kubelet.devices(resource)) == len(vfs) - n - 1, "the list of one that reads")
-        sizes = read_lists(stalled, 1, len(vfs) - 18)
+        sizes = read_lists(stalled, 1, len(vfs) - 9)
     assert sizes == sorted(sizes, reverse=True) and sizes[0] == len(vfs)
-    assert len(sizes) < 18  # those in between were not worth keeping
+    assert len(sizes) < 9  # those in between were not worth keeping
+    assert "kubelets take" not in plugin.log()  # far below their 4 MiB

@@ -76,8 +76,9 @@ def left_out(tree, *options):
 # --- Names
 
 
+@pytest.mark.field("F27")
 def test_gpu_names(tree, work):
-    """F27: only lines of vendor 10de's own section; unknown ids under one name made from the id."""
+    """Only lines of vendor 10de's own section; unknown ids under one name made from the id."""
     (work / "pci.ids").write_text(PCI_IDS)
     tree.function("0000:01:00.0", "0x1f08", group=1)
     tree.function("0000:02:00.0", "0x2235", group=2)
@@ -120,18 +121,6 @@ def test_names_that_kubernetes_refuses(tree):
     assert "already stands for" in left_out(tree)["0000:81:00.4"]  # two profiles, one name
 
 
-def test_long_names_have_short_sockets(tree, folder, kubelet, start):
-    """F31: 63 characters that differ in the last one."""
-    types = {1: "NVIDIA " + "x" * 55 + "1", 2: "NVIDIA " + "x" * 55 + "2"}
-    tree.card("0000:41:00.0", {"0000:41:00.4": 1, "0000:41:00.5": 2}, types=types)
-    start()
-    resources = ["nvidia.com/" + n.replace(" ", "_") for n in types.values()]
-    for resource, vf in zip(resources, ("0000:41:00.4", "0000:41:00.5")):
-        wait_healthy(kubelet, resource, [vf])
-    sockets = {kubelet.endpoints[r].socket for r in resources}
-    assert len(sockets) == 2 and all(len(f"{folder}/{s}") <= 107 for s in sockets)
-
-
 def test_domain_that_kubevirt_cannot_take(tree):
     tree.card("10000:41:00.0", {"10000:41:00.4": 1150}, types=L40S)
     assert listing(tree) == {} and "ffff" in left_out(tree)["10000:41:00.4"]
@@ -153,8 +142,9 @@ def test_permitted_block(tree, work):
 # --- Whole GPUs
 
 
+@pytest.mark.field("F32")
 def test_passthrough(tree, kubelet, start):
-    """F32: a group's other functions get no slot; each container has its own addresses only."""
+    """A group's other functions get no slot; each container has its own addresses only."""
     for gpu, sound, group in (("0000:31:00.0", "0000:31:00.1", 7), ("0000:4b:00.0", "0000:4b:00.1", 5)):
         tree.function(gpu, group=group)
         tree.function(sound, device="0x1aef", group=group, klass="0x040300")
@@ -228,8 +218,9 @@ def test_mdev(tree, kubelet, start):
 # --- Groups and topology
 
 
+@pytest.mark.field("F33")
 def test_shared_group_is_offered_once(tree, kubelet, start):
-    """F33."""
+    """Which one goes to nobody, and why, is shown."""
     tree.card("0000:41:00.0", {"0000:41:00.4": 1150, "0000:41:00.5": 1150, "0000:41:00.6": 1150}, types=L40S)
     for vf in ("0000:41:00.4", "0000:41:00.5"):
         tree.join(vf, 12)
@@ -240,10 +231,11 @@ def test_shared_group_is_offered_once(tree, kubelet, start):
     assert "IOMMU group 12" in left_out(tree)["0000:41:00.5"]
 
 
+@pytest.mark.field("F35")
 @pytest.mark.parametrize("value, nodes, expected", [
     ("-1", 2, None), (None, 2, None), ("abc", 2, None), ("1", 2, 1), ("7", 2, None), ("0", 2, 0), ("1", 0, 1)])
 def test_topology(tree, kubelet, start, value, nodes, expected):
-    """F35: unset, never an empty list and never 0 for -1."""
+    """Unset, never an empty list and never 0 for -1."""
     for node in range(nodes):
         (tree.sys / f"devices/system/node/node{node}").mkdir(parents=True)
     tree.function("0000:31:00.0", group=7, numa=value)
@@ -252,18 +244,20 @@ def test_topology(tree, kubelet, start, value, nodes, expected):
     assert kubelet.devices("nvidia.com/2235")["0000:31:00.0"] == ("Healthy", expected)
 
 
+@pytest.mark.field("F34")
 @pytest.mark.parametrize("iommu, cdev, devices, both", [
-    (False, "vfio0", [], False), (True, "vfio0", ["vfio0"], True), (True, None, ["vfio0"], False),
-    (True, "vfio0", [], False), (False, "vfio0", ["vfio0"], False)])
+    (False, "vfio0", None, False), (False, "vfio0", [], False), (True, "vfio0", ["vfio0"], True),
+    (True, None, ["vfio0"], False), (True, "vfio0", [], False), (False, "vfio0", ["vfio0"], False)])
 def test_iommufd_nodes_only_where_all_is_there(tree, kubelet, start, iommu, cdev, devices, both):
-    """F34."""
+    """The group's nodes alone, or all four."""
     tree.card("0000:41:00.0", {"0000:41:00.4": 1150}, types=L40S, group=60)
     if cdev:
         (tree.folder("0000:41:00.4") / "vfio-dev" / cdev).mkdir(parents=True)
     if iommu:
         (tree.dev / "iommu").touch()
-    (tree.dev / "vfio/devices").mkdir()
-    for name in devices:
+    if devices is not None:
+        (tree.dev / "vfio/devices").mkdir()
+    for name in devices or []:
         (tree.dev / "vfio/devices" / name).touch()
     start()
     wait_healthy(kubelet, Q4, ["0000:41:00.4"])
@@ -274,8 +268,9 @@ def test_iommufd_nodes_only_where_all_is_there(tree, kubelet, start, iommu, cdev
 # --- Content and health
 
 
+@pytest.mark.field("F48")
 def test_comparison_by_content(tree, kubelet, start):
-    """F48: same size, times and inode, no event."""
+    """Same size, times and inode, no event."""
     tree.card("0000:41:00.0", {"0000:41:00.4": 1150, "0000:41:00.5": 1150}, types=L40S)
     plugin = start()
     wait_healthy(kubelet, Q4, ["0000:41:00.4", "0000:41:00.5"])
@@ -299,8 +294,9 @@ def test_node_missing_at_start_and_back(tree, kubelet, start):
     wait_healthy(kubelet, Q4, ["0000:41:00.4", "0000:41:00.5"])
 
 
+@pytest.mark.field("F36")
 def test_function_and_node_go_and_return(tree, kubelet, start):
-    """F36, for a whole GPU."""
+    """A whole GPU and its node; the other one is left alone."""
     for group, gpu in ((7, "0000:31:00.0"), (8, "0000:32:00.0")):
         tree.function(gpu, group=group)
     start("--pci-ids", "/nonexistent")
