@@ -140,6 +140,7 @@ struct card {
 	uint64_t listing_since_usec;
 
 	struct allocation *configuring; /* the one claim being written on this card */
+	char scan_said[CARD_TEXT_MAX]; /* why reconcile cannot tell which VFs are open; "" it can */
 };
 
 struct claim_entry {
@@ -147,6 +148,7 @@ struct claim_entry {
 	enum claim_problem problem;
 	struct release *release; /* under way */
 	unsigned idle_passes;	 /* reconcile passes with the holder gone and the VF not open */
+	bool held_open;		 /* the last pass found the holder gone and the VF open */
 };
 
 /* A record that must leave the disk, and a VF that must read 0, before the VF is offered. */

@@ -303,11 +303,30 @@ static void judge_unclaimed(struct node *n, struct card *c, struct vf *v, enum c
 		arm_at(n, v->unclaimed_since_usec + n->config->unclaimed_grace_usec);
 }
 
+/* A VM may go on without the process that the claim names. */
+static void set_held_open(struct claim_entry *entry, bool open)
+{
+	if (open && !entry->held_open)
+		log_notice("claim: its holder is gone but its VF is open: left alone claim=%s "
+			   "pid=%u",
+			   entry->claim.name, entry->claim.pid);
+	entry->held_open = open;
+}
+
 static void judge_idle_claim(struct node *n, struct claim_entry *entry, enum card_open open)
 {
-	if (open != CARD_OPEN_NO) {
+	set_held_open(entry, open == CARD_OPEN_YES);
+	switch (open) {
+	case CARD_OPEN_UNKNOWN:
+		reconcile_count_failure(n, "open_scan");
 		entry->idle_passes = 0;
 		return;
+	case CARD_OPEN_YES:
+		reconcile_count_failure(n, "holder_gone_vf_open");
+		entry->idle_passes = 0;
+		return;
+	case CARD_OPEN_NO:
+		break;
 	}
 	if (++entry->idle_passes < IDLE_PASSES)
 		return;
@@ -327,6 +346,26 @@ static bool holder_is_gone(const struct node *n, const struct claim_entry *entry
 	return r == -ESRCH || (r == 0 && start != entry->claim.pid_start);
 }
 
+static void say_open_scan(struct card *c, const struct card_reply *reply)
+{
+	const char *text = reply->result < 0 ? reply->text : "";
+	char bdf[PCI_ADDR_MAX];
+
+	for (unsigned i = 0; i < reply->n_vfs; i++)
+		if (reply->vfs[i].open == CARD_OPEN_UNKNOWN)
+			text = reply->text;
+	if (strcmp(c->scan_said, text) == 0)
+		return;
+	pci_addr_format(c->address, bdf);
+	if (*text)
+		log_warning("reconcile: cannot tell which VFs are open, leaving them alone, "
+			    "retrying card=%s: %s",
+			    bdf, text);
+	else
+		log_notice("reconcile: can tell again which VFs are open card=%s", bdf);
+	str_copy_cut(c->scan_said, sizeof c->scan_said, text);
+}
+
 static void pass_scanned(const struct card_reply *reply, void *userdata)
 {
 	struct node_job *job = userdata;
@@ -334,6 +373,7 @@ static void pass_scanned(const struct card_reply *reply, void *userdata)
 	struct card *c = job->card;
 
 	node_job_free(job);
+	say_open_scan(c, reply);
 	if (reply->result < 0 && reply->n_vfs == 0)
 		reconcile_count_failure(n, "open_scan");
 	for (unsigned i = 0; i < reply->n_vfs; i++) {

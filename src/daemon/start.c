@@ -284,7 +284,8 @@ static void adopt_all(struct node *n)
 			a->n_ops++;
 		}
 	}
-	log_warning("claims database: there was none, adopting what is configured");
+	log_warning("claims database: there was none, adopting what is configured data_dir=%s",
+		    n->config->data_dir);
 	if (a->n_ops > 0) {
 		submit_adoption(n, a);
 		return;
