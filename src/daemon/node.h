@@ -132,7 +132,8 @@ struct card {
 	char suspected_text[NODE_TEXT_MAX];
 	bool drift;
 
-	bool listing; /* a CARD_OP_LIST is out */
+	uint32_t bad_lines; /* of its lists, when they were read last */
+	bool listing;	    /* a CARD_OP_LIST is out */
 	bool list_again;
 	bool lists_tried;  /* they were asked for, well or badly, since the fallback began */
 	uint64_t list_seq; /* node->seq when the lists in use were asked for; 0: never */

@@ -54,21 +54,27 @@ bool snapshot_waits_for_lists(const struct node *n)
 
 static void request_lists(struct node *n, struct card *c);
 
+static void say_bad_lines(struct card *c, const struct card_reply *reply)
+{
+	char text[PCI_ADDR_MAX];
+
+	if (reply->bad_lines > 0 && reply->bad_lines != c->bad_lines)
+		log_warning("catalogue: %u lines do not parse, ignoring them card=%s: %s",
+			    reply->bad_lines, pci_addr_format(c->address, text), reply->text);
+	c->bad_lines = reply->bad_lines;
+}
+
 static void lists_done(const struct card_reply *reply, void *userdata)
 {
 	struct node_job *job = userdata;
 	struct node *n = job->node;
 	struct card *c = job->card;
-	char text[PCI_ADDR_MAX];
 
 	node_job_free(job);
 	c->listing = false;
 	c->lists_tried = true;
 	if (reply->result == 0) {
-		if (reply->bad_lines > 0)
-			log_warning("catalogue: %u lines do not parse, ignoring them card=%s: %s",
-				    reply->bad_lines, pci_addr_format(c->address, text),
-				    reply->text);
+		say_bad_lines(c, reply);
 		catalogue_take_lists(n, c, reply);
 		c->list_seq = c->listing_seq;
 	} else if (cards_is_gone(reply->result)) {
