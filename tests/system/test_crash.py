@@ -42,6 +42,7 @@ def test_fault_points_are_listed():
     assert used == set(listed)
 
 
+@pytest.mark.field("F05")
 @pytest.mark.parametrize("point", CLAIM_POINTS)
 def test_killed_in_a_claim(sim, start_daemon, point):
     daemon, kept = started(sim, start_daemon)
@@ -291,6 +292,7 @@ def test_slow_release_beside_a_claim(sim, start_daemon):
 # --- The store -----------------------------------------------------------------------------------
 
 
+@pytest.mark.field("F22")
 def test_second_daemon_is_refused(sim, start_daemon, work):
     """Two daemons on one folder would give one VF twice."""
     daemon = start_daemon(sim, FAST)
@@ -323,6 +325,7 @@ def fill(path):
                 return
 
 
+@pytest.mark.field("F05")
 @pytest.mark.tsan
 def test_disk_full(sim, start_daemon, small_disk):
     """Nothing is handed out that is not on disk, and nothing stays configured for it."""

@@ -2,11 +2,10 @@
 """Which cards and VFs there are: hosts of every kind, and what comes, goes and fails while berthd runs."""
 import concurrent.futures
 import os
-import subprocess
 
 import pytest
 
-from conftest import BIN, wait_for
+from conftest import wait_for
 from plain_host import PlainHost, capture
 from test_capacity import A, B, QUERIES, settle, vf_addresses
 
@@ -121,25 +120,33 @@ def test_captured_l40s_vf(plain_host, start_daemon):
 # --- What a list may look like (F01) --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text, names", [
-    ("ID    : vGPU Name\n1145  : NVIDIA L40S-1B\n1147  : NVIDIA L40S-1Q\n", ["L40S-1B", "L40S-1Q"]),
-    ("ID    : vGPU Name\n1145  : NVIDIA L40S-1B\n1147  : NVIDIA L40S-1Q", ["L40S-1B", "L40S-1Q"]),
-    ("ID    : vGPU Name\r\n1145  : NVIDIA L40S-1B\r\n", ["L40S-1B"]),
-    ("ID    : vGPU Name\n", []),
-    ("", []),
-    ("ID    : vGPU Name\n1145  : NVIDIA L40S-1B\ngarbage\n99999999999 : X\n1147  : NVIDIA L40S-1Q\n",
-     ["L40S-1B", "L40S-1Q"]),
+BOTH = {1145: "NVIDIA L40S-1B", 1147: "NVIDIA L40S-1Q"}
+
+
+@pytest.mark.field("F01")
+@pytest.mark.parametrize("text, types, bad_lines", [
+    ("ID    : vGPU Name\n1145  : NVIDIA L40S-1B\n1147  : NVIDIA L40S-1Q\n", BOTH, 0),
+    ("ID    : vGPU Name\n1145  : NVIDIA L40S-1B\n1147  : NVIDIA L40S-1Q", BOTH, 0),
+    ("ID    : vGPU Name\r\n1145  : NVIDIA L40S-1B\r\n1147  : NVIDIA L40S-1Q\r\n", BOTH, 0),
+    ("ID    : vGPU Name\n", {}, 0),
+    ("", {}, 0),
+    ("ID    : vGPU Name\n1145  : NVIDIA L40S-1B\ngarbage\n1147  : NVIDIA L40S-1Q\n", BOTH, 1),
+    ("ID    : vGPU Name\n1145  : NVIDIA L40S-1B\ngarbage\n99999999999 : X\n1147  : NVIDIA L40S-1Q\n", BOTH, 2),
 ])
-def test_f01_lists(plain_host, start_daemon, text, names):
+def test_f01_lists(plain_host, start_daemon, text, types, bad_lines):
     plain_host.function(A, "nvidia")
     plain_host.write(A, sriov_totalvfs="32\n")
     plain_host.vf(A, 0, "0000:41:00.4", text)
     daemon = start_daemon(plain_host)
-    assert sorted(daemon.available()) == sorted(names)
+    assert {p["type_id"]: p["name"] for p in daemon.get(f"/gpus/{A}")["profiles"]} == types
+    assert sorted(p["name"] for p in daemon.resources()["profiles"]) == sorted(types.values())
     assert slots(daemon) == (1, 0, 1)
     assert not unusable(daemon)
+    said = [l for l in daemon.log().splitlines() if "do not parse" in l]
+    assert [f"{bad_lines} lines" in l and "garbage" in l for l in said] == ([True] if bad_lines else [])
 
 
+@pytest.mark.field("F01")
 def test_f01_sibling_with_header_only(start_sim, start_daemon):
     """Header only or empty: nothing creatable there, no error; siblings count. NVML does not care."""
     sim = start_sim("--nvml-latency", 0)
@@ -175,6 +182,7 @@ def test_unreadable_vf(start_sim, start_daemon):
     assert not unusable(daemon)
 
 
+@pytest.mark.field("F08")
 def test_f08_bound_to_vfio_pci(start_sim, start_daemon):
     """A card whose VFs are all under vfio-pci gives nothing, with one reason; a VF rebound at run time
     drops out, its neighbours stay."""
@@ -197,6 +205,7 @@ def test_f08_bound_to_vfio_pci(start_sim, start_daemon):
     assert slots(daemon) == (31, 1, 30)
 
 
+@pytest.mark.field("F09")
 def test_f09_vfs_that_come_late(start_sim, start_daemon):
     """SR-IOV off at the start: no VFs, not a host without GPU; later 32 without a restart."""
     sim = start_sim("--sriov", "off", "--nvml-latency", 0)
@@ -229,12 +238,14 @@ def test_vfs_that_go_and_come(start_sim, start_daemon):
     wait_for(lambda: daemon.available()["L40S-4Q"] == 16, "the placements", 5)
 
 
+@pytest.mark.field("F11")
 def test_f11_flapping_card(start_sim, start_daemon):
-    """A card whose VFs come and go at 100 Hz spoils nothing of its neighbour."""
+    """A card whose VFs come and go at 100 Hz and fail with ENODEV spoils nothing of its neighbour."""
     sim = start_sim("--nvml-latency", 0)
     daemon = start_daemon(sim)
     settle(sim)
     want = daemon.get(f"/gpus/{A}")
+    sim.ctl("set", "sysfs.read_errno", "ENODEV", "--gpu", B, "--for", 3)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         flap = pool.submit(sim.ctl, "flap", B, "--hz", 100, "--for", 3)
         scans = 0
@@ -331,6 +342,7 @@ def test_exclude(start_sim, start_daemon):
     assert daemon.vfs()[vf_addresses(B)[1]]["state"] == "unclaimed"
 
 
+@pytest.mark.field("F12")
 def test_f12_read_only_sysfs(start_sim, start_daemon):
     """EROFS: said at once, on one VF, nothing else is tried; the numbers go on."""
     sim = start_sim("--nvml-latency", 0)
@@ -346,29 +358,6 @@ def test_f12_read_only_sysfs(start_sim, start_daemon):
     assert daemon.claim("vm").status == 201
 
 
-def test_f18_typos_wipe_nothing(start_sim, start_daemon):
-    """A misspelt setting refuses to start and touches nothing; a wrong folder is no empty host."""
-    sim = start_sim("--nvml-latency", 0)
-    daemon = start_daemon(sim)
-    vfs = [daemon.claim(f"vm{i}").json["vf"] for i in range(5)]
-    daemon.stop()
-    database = (daemon.data_dir / "claims.db").read_bytes()
-    for text, named in ((b"gpu: {excluded: []}\n", "excluded"), (b"gpus: {exclude: []}\n", "gpus")):
-        path = sim.root / "typo.yaml"
-        path.write_bytes(sim.config.read_bytes() + text)
-        done = subprocess.run([BIN / "berthd", "--config", path], timeout=10, capture_output=True, text=True)
-        assert done.returncode != 0 and named in done.stderr, done
-    assert {v["address"] for c in sim.state()["cards"] for v in c["vfs"] if v["type"]} == set(vfs)
-    assert (daemon.data_dir / "claims.db").read_bytes() == database
-    wrong = {"sysfs_root": str(sim.root / "sysfs"), "unclaimed_grace": 0, "reconcile_interval": "200ms"}
-    daemon.restart(wrong, ready=False)
-    assert daemon.request("GET", "/readyz").status == 503
-    wait_for(lambda: daemon.request("GET", "/claims").status == 200, "the database to be read")
-    assert set(daemon.claims()) == {f"vm{i}" for i in range(5)}
-    daemon.restart({"sysfs_root": str(sim.sys)})
-    assert {c["problem"] for c in daemon.claims().values()} == {None} and len(daemon.claims()) == 5
-
-
 def test_missing_sysfs_is_looked_for_again(work, start_daemon):
     """bus/pci/devices is not there yet: not an empty host, and found when it comes."""
     host = PlainHost(work / "plain")
@@ -381,6 +370,7 @@ def test_missing_sysfs_is_looked_for_again(work, start_daemon):
     assert daemon.resources()["mode"] == "none"
 
 
+@pytest.mark.field("F33")
 def test_shared_iommu_group(start_sim, start_daemon):
     """A group with several devices goes to one VM: it is offered once, and the reason is shown."""
     sim = start_sim("--cards", 1, "--vfs", 4, "--nvml-latency", 0)

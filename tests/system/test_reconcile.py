@@ -57,6 +57,7 @@ def test_unclaimed_grace(sim, start_daemon):
     wait_for(lambda: not typed_vfs(sim), "the reset")
 
 
+@pytest.mark.field("F17")
 def test_unclaimed_and_open(sim, start_daemon):
     """Foreign and held open: never written, shown as used without claim, counted; reset afterwards."""
     daemon = made(sim, start_daemon, {"unclaimed_grace": "1s"})
@@ -94,6 +95,7 @@ def test_unclaimed_vfs_leave(sim, start_daemon):
     wait_for(lambda: not typed_vfs(sim), "the reset")
 
 
+@pytest.mark.field("F02")
 def test_reset_that_is_refused(sim, start_daemon):
     daemon = made(sim, start_daemon)
     sim.ctl("set", "sysfs.release_errno", "EBUSY", "--vf", VF)
@@ -330,11 +332,13 @@ def test_database_removed_under_way(sim, start_daemon):
 # --- Another boot ------------------------------------------------------------------------------------
 
 
+@pytest.mark.field("F24")
 def test_reboot(sim, start_daemon):
     """Claims of the boot before are neither shown nor in the way."""
     daemon = start_daemon(sim, FAST)
     for i in range(4):
         assert daemon.claim(f"vm{i}", "L40S-24Q").status == 201
+    assert daemon.request("PUT", f"/vfs/{VF}/quarantine").status == 200
     daemon.stop()
     sim.ctl("reboot")
     for gpu in (PF, PF2):
@@ -345,6 +349,7 @@ def test_reboot(sim, start_daemon):
     assert answer.status == 201
     assert set(check_host(sim, daemon)) == {"vm0"}
     assert [daemon.claim(f"vm{i}", "L40S-24Q").status for i in range(1, 4)] == [201] * 3
+    assert daemon.vfs()[VF]["quarantined"]  # that is not a matter of the boot
 
 
 @pytest.mark.parametrize("point", ["claim.intent-stored", "claim.configured", "release.marked", "release.written"])
@@ -366,6 +371,7 @@ def test_reboot_in_the_middle(sim, start_daemon, point):
     assert daemon.claim("old").status == 201 and daemon.claim("new").status == 201
 
 
+@pytest.mark.field("F24")
 def test_boot_id_that_is_not_known(sim, start_daemon):
     """A record without the field counts as valid."""
     daemon, claims = two_claims(sim, start_daemon)
@@ -413,6 +419,7 @@ def problem(daemon, name, wanted):
     wait_for(lambda: daemon.claims()[name]["problem"] == wanted, f"problem {wanted}")
 
 
+@pytest.mark.field("F23")
 def test_vf_missing(sim, start_daemon):
     """The card is gone: released without it, again: nothing there, claimed anew elsewhere."""
     daemon = start_daemon(sim, FAST)
@@ -434,6 +441,7 @@ def test_vf_missing(sim, start_daemon):
     assert set(check_host(sim, daemon)) == {"vm1", "vm2"}
 
 
+@pytest.mark.field("F26")
 def test_vf_missing_across_a_restart(sim, start_daemon):
     """Records of hardware that is gone neither count nor block."""
     daemon = start_daemon(sim, FAST)
@@ -560,6 +568,7 @@ def test_releasing_found_open_at_start(sim, start_daemon):
     assert daemon.claims()["vm1"]["state"] == "bound"
 
 
+@pytest.mark.field("F15")
 def test_guest_holds_through_passes(sim, start_daemon):
     """A claim whose VF is open is never touched by a periodic job."""
     daemon = start_daemon(sim, FAST)

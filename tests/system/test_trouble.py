@@ -268,6 +268,7 @@ def test_a_burst_shares_commits(sim, start_daemon):
     assert commits(daemon) - before <= count + count // 2
 
 
+@pytest.mark.field("F05")
 @pytest.mark.parametrize("code", ["EINVAL", "EPERM", "EIO", "ENOMEM"])
 def test_resources_after_a_failed_claim(sim, start_daemon, code):
     """The VF is free and /resources equals the start state, whatever the driver said."""
@@ -289,6 +290,7 @@ def test_resources_after_a_failed_claim(sim, start_daemon, code):
     assert daemon.claim("vm1").status == 201
 
 
+@pytest.mark.field("F26")
 def test_records_of_hardware_that_is_gone(start_sim, start_daemon):
     """After a re-deployment one of two cards is left, with fewer VFs: old records neither count nor
     block, can be released or replaced, and nothing inherits them."""
@@ -296,6 +298,9 @@ def test_records_of_hardware_that_is_gone(start_sim, start_daemon):
     daemon = start_daemon(old, FAST)
     first = {f"a{i}": daemon.claim(f"a{i}", gpu=PF).json["vf"] for i in range(3)}
     second = {f"b{i}": daemon.claim(f"b{i}", gpu=PF2).json["vf"] for i in range(3)}
+    sick = [VF, "0000:41:03.3"]
+    for vf in sick:
+        assert daemon.request("PUT", f"/vfs/{vf}/quarantine").status == 200
     daemon.stop()
     new = start_sim("--nvml-latency", 0, "--boot-id", "b", "--cards", 1, "--address", PF2, "--vfs", 8)
     daemon = start_daemon(new, {**FAST, "data_dir": str(old.root / "state")})
@@ -304,12 +309,17 @@ def test_records_of_hardware_that_is_gone(start_sim, start_daemon):
     here = set(daemon.vfs())
     for name, vf in {**first, **second}.items():
         assert claims[name]["problem"] == ("type_lost" if vf in here else "vf_missing")
-    assert daemon.resources()["total_slots"] == 8
+    resources = daemon.resources()
+    assert (resources["total_slots"], resources["quarantined_slots"]) == (8, 0)
+    assert not any(v["quarantined"] for v in daemon.vfs().values()) and not here & set(sick)
     got = daemon.claim("new")
     assert got.status == 201 and got.json["vf"] in here - set(second.values())
     assert daemon.claim("a0").status == 201  # replaced
     for name in ("a1", "a2", *second):
         assert daemon.release(name).status == 200
+    for vf in sick:  # cleared though there is no such VF
+        assert daemon.request("DELETE", f"/vfs/{vf}/quarantine").status == 200
+        assert daemon.request("DELETE", f"/vfs/{vf}/quarantine").status == 404
     settled(new, daemon)
     assert set(check_host(new, daemon)) == {"new", "a0"}
 
