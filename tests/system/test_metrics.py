@@ -229,7 +229,7 @@ def test_age_before_the_first(start_sim, start_daemon):
     assert samples(scrape(daemon), "berth_placements_age_seconds")[()] == -1
 
 
-# --- Hostile texts (F57) --------------------------------------------------------------------------
+# --- Hostile texts --------------------------------------------------------------------------------
 
 
 def hostile_host(plain_host):
@@ -249,6 +249,7 @@ def hostile_host(plain_host):
                       b"8    : NVIDIA plain-8Q\n")
 
 
+@pytest.mark.field("F57")
 def test_f57_profile_names(work, start_daemon):
     from plain_host import PlainHost
     host = PlainHost(work / "plain")
@@ -270,7 +271,8 @@ def test_f57_profile_names(work, start_daemon):
         assert daemon.release("vm").status == 200
 
 
-def test_f57_nvml_texts(start_sim, start_daemon):
+@pytest.mark.field("F57")
+def test_f57_library_path(start_sim, start_daemon):
     """A library at a path that ends up in the reason: JSON and metrics stay whole."""
     sim = start_sim("--nvml-latency", 0)
     path = str(sim.root / 'odd "\\{x="y"}\u00fc.so')
@@ -279,3 +281,41 @@ def test_f57_nvml_texts(start_sim, start_daemon):
     assert path in detail or path[:60] in detail
     assert fallbacks(daemon) and daemon.get("/gpus")
     scrape(daemon)
+
+
+# All of NVML's functions but one are those of the library that it is linked against.
+ODD_NVML = r"""
+const char *nvmlErrorString(int code);
+const char *nvmlErrorString(int code) { (void)code; return "odd \"quote\" back\\slash\nnext \xff\xfe {a=\"b\"}"; }
+"""
+
+
+@pytest.mark.field("F57")
+def test_f57_nvml_texts(start_sim, start_daemon, work):
+    """What NVML calls its errors: quotes, a newline, bytes that are not UTF-8."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        pytest.skip("no C compiler here")
+    sim = start_sim("--nvml-latency", 0)
+    library, source = work / "odd.so.1", work / "odd.c"
+    source.write_text(ODD_NVML)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-Wl,--no-as-needed", f"-L{sim.root}/lib",
+                    "-l:libnvidia-ml.so.1", f"-Wl,-rpath,{sim.root}/lib"], check=True, timeout=60)
+    sim.ctl("set", "nvml.error", 999, "--gpu", B)
+    daemon = start_daemon(sim, {"nvml_library": str(library)})
+    refresh(daemon)
+    fallback, = daemon.resources()["fallbacks"]
+    assert (fallback["gpu"], fallback["reason"]) == (B, "error")
+    assert 'odd "quote" back\\slash' in fallback["detail"] and "(999)" in fallback["detail"]
+    assert daemon.get(f"/gpus/{B}")["fallback_detail"] == fallback["detail"]
+    assert samples(scrape(daemon), "berth_nvml_fallbacks_total")["error"] >= 1
+    assert "\nnext" not in daemon.log() and daemon.claim("vm", gpu=B).status == 201
+
+
+@pytest.mark.field("F57")
+def test_f57_names_of_claims(daemon):
+    """What would spoil a label is no name."""
+    for name in ("a%22b", "a%5cb", "a%0ab", "a%ff%feb", "a%7bb%3d%22c%22%7d"):
+        assert daemon.request("PUT", f"/claims/{name}", {"profile": "L40S-4Q"}).status in (400, 404), name
+    scrape(daemon)
+    assert daemon.claims() == {}

@@ -53,24 +53,30 @@ def helper_pid(daemon):
 # --- One card -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [15, 999])
-def test_f51_one_sick_card(start_sim, start_daemon, code):
-    """Only that card falls back, with NVML's own number; the others are claimed as before."""
-    sim = start_sim("--cards", 3, "--nvml-latency", 0)
-    daemon = start_daemon(sim)
-    assert daemon.available()["L40S-4Q"] == 24
-    sim.ctl("set", "nvml.error", code, "--gpu", B)
+SICK = "0000:01:00.0"  # the fourth card
+
+
+@pytest.mark.field("F51")
+@pytest.mark.parametrize("key, code", [("nvml.error", 15), ("nvml.error", 999), ("nvml.placement_error", 999)])
+def test_f51_one_sick_card(start_sim, start_daemon, key, code):
+    """It is lost, fails, or fails in its placement query alone: only that card falls back, with NVML's own
+    number; the others are claimed, and reconciled, as before."""
+    sim = start_sim("--cards", 4, "--nvml-latency", 0)
+    well = [c["address"] for c in sim.state()["cards"] if c["address"] != SICK]
+    daemon = start_daemon(sim, {"unclaimed_grace": 0, "reconcile_interval": "10m"})
+    assert daemon.available()["L40S-4Q"] == 32
+    sim.ctl("set", key, code, "--gpu", SICK)
     refresh(daemon)
-    wait_for(lambda: daemon.available()["L40S-4Q"] == 8 + 12 + 8, "the lists")
-    sick = card(daemon, B)
+    wait_for(lambda: daemon.available()["L40S-4Q"] == 8 * 3 + 12, "the lists")
+    sick = card(daemon, SICK)
     assert (sick["fallback"], sick["source"]) == ("error", "sysfs")
-    assert f"({code})" in sick["fallback_detail"] and free_placements(daemon, B) == {None}
-    assert [f["gpu"] for f in daemon.resources()["fallbacks"]] == [B]
-    for address in (A, "0000:c1:00.0"):
+    assert f"({code})" in sick["fallback_detail"] and free_placements(daemon, SICK) == {None}
+    assert [f["gpu"] for f in daemon.resources()["fallbacks"]] == [SICK]
+    for address in well:
         assert card(daemon, address)["source"] == "nvml"
         answer = daemon.claim(f"on-{address[5:7]}", gpu=address, policy="least_loaded")
         assert answer.status == 201 and answer.json["placement"] == {"id": 0, "size": 4}
-    assert daemon.claim("on-the-sick", gpu=B).status == 201
+    assert daemon.claim("on-the-sick", gpu=SICK).status == 201
     assert daemon.request("GET", "/readyz").status == 200
     settle(sim)
     counted = fallbacks(daemon)
@@ -78,11 +84,14 @@ def test_f51_one_sick_card(start_sim, start_daemon, code):
     refresh(daemon)
     assert fallbacks(daemon) == {"error": counted["error"] + 1}
     assert len(lines(daemon, "warning")) == 1
-    sim.ctl("set", "nvml.error", 0, "--gpu", B)
-    refresh(daemon)
-    assert daemon.resources()["fallbacks"] == []
-    assert daemon.available()["L40S-4Q"] == 21
-    assert len(lines(daemon, "warning")) == 1 and len(lines(daemon, "info")) == 1
+    daemon.restart({"reconcile_interval": "300ms"})
+    sim.ctl("configure", vf_addresses(A)[31], "L40S-1Q")  # nobody's, on a card that is well
+    wait_for(lambda: not sim.vf(vf_addresses(A)[31])["type"], "the reset")
+    assert {c["problem"] for c in daemon.claims().values()} == {None} and len(daemon.claims()) == 4
+    sim.ctl("set", key, 0, "--gpu", SICK)
+    wait_for(lambda: daemon.resources()["fallbacks"] == [], "NVML to be used again")
+    assert daemon.available()["L40S-4Q"] == 28
+    assert len(lines(daemon, "warning")) == 2 and len(lines(daemon, "info")) == 1  # one for each start
 
 
 def test_several_reasons_count_once_each(start_sim, start_daemon):
@@ -108,6 +117,7 @@ def test_several_reasons_count_once_each(start_sim, start_daemon):
 # --- The whole host -------------------------------------------------------------------------------
 
 
+@pytest.mark.field("F54")
 def test_without_nvml(start_sim, start_daemon):
     """No library: sizes from the names, bounded by what the card can hold; claims work."""
     sim = start_sim("--nvml-latency", 0)
@@ -154,6 +164,7 @@ def no_library(sim):
     return path
 
 
+@pytest.mark.field("F54")
 @pytest.mark.parametrize("make", [other_machine, no_library])
 def test_f54_wrong_file(start_sim, start_daemon, make):
     sim = start_sim("--nvml-latency", 0)
@@ -169,6 +180,7 @@ def test_f54_wrong_file(start_sim, start_daemon, make):
     assert daemon.resources()["fallbacks"] == []
 
 
+@pytest.mark.field("F54")
 def test_f54_symbol_missing(start_sim, start_daemon):
     sim = start_sim("--nvml-latency", 0)
     sim.ctl("set", "nvml.symbol_missing", CREATABLE)
@@ -223,6 +235,7 @@ def test_crash(start_sim, start_daemon):
 # --- A hang ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.field("F52")
 def test_f52_hang(start_sim, start_daemon):
     """One claim pays the time-out, later ones nothing; what only reads never waits; then it is over."""
     sim = start_sim("--nvml-latency", 0)
@@ -255,6 +268,7 @@ def test_f52_hang(start_sim, start_daemon):
     assert daemon.resources()["placements_age_ms"] < age
 
 
+@pytest.mark.field("F52")
 def test_hang_at_start(start_sim, start_daemon):
     """berthd starts, serves and claims although NVML never answers."""
     sim = start_sim("--nvml-latency", 0)
@@ -300,6 +314,7 @@ def test_release_by_hand_during_a_hang(start_sim, start_daemon):
     assert daemon.available()["L40S-4Q"] == 14
 
 
+@pytest.mark.field("F52")
 def test_sigterm_during_a_hang(start_sim, start_daemon):
     """The claim that waits is answered or cut; berthd and its helpers are gone."""
     sim = start_sim("--nvml-latency", 0)
@@ -322,6 +337,7 @@ def test_sigterm_during_a_hang(start_sim, start_daemon):
 # --- Who holds /dev/nvidia* -----------------------------------------------------------------------
 
 
+@pytest.mark.field("F56")
 def test_f56_switched_off(start_sim, start_daemon):
     """nvml_library "": not a single descriptor, no helper, SR-IOV is free, one line in the log."""
     sim = start_sim("--nvml-latency", 0)
@@ -340,6 +356,7 @@ def test_f56_switched_off(start_sim, start_daemon):
     assert len(lines(daemon, "warning")) == 1
 
 
+@pytest.mark.field("F56")
 def test_f56_only_the_helper_holds_them(start_sim, start_daemon):
     """berthd and berth-card never; the helper does, until it is told to let go."""
     sim = start_sim("--nvml-latency", 0)
@@ -369,6 +386,25 @@ def test_f56_only_the_helper_holds_them(start_sim, start_daemon):
     assert helper_pid(daemon)
 
 
+@pytest.mark.field("F56")
+def test_f56_sigterm_in_a_query(start_sim, start_daemon):
+    """The helper leaves the library in order, by nvmlShutdown, and nobody has /dev/nvidia* behind it."""
+    sim = start_sim("--nvml-latency", 0)
+    daemon = start_daemon(sim)
+    settle(sim)
+    before = sim.counters()
+    assert before["nvml_shutdowns"] == 0
+    sim.ctl("set", "nvml.latency_ms", 1500)
+    helper = helper_pid(daemon)
+    daemon.request("POST", "/driver/resume")
+    wait_for(lambda: sim.counters()["nvml_calls"] > before["nvml_calls"] + 10, "the query to be under way")
+    assert daemon.stop() == 0
+    wait_for(lambda: sim.counters()["nvml_shutdowns"] == 1, "the library to be left")
+    wait_for(lambda: not os.path.exists(f"/proc/{helper}"), "the helper to end")
+    assert all(c["node_handles"] == 0 for c in sim.state()["cards"])
+
+
+@pytest.mark.field("F56")
 def test_children_inherit_nothing(start_sim, start_daemon):
     """A helper has its socket, the log, and what it opened; no socket or file of berthd's."""
     sim = start_sim("--nvml-latency", 0)
