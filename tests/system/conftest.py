@@ -388,6 +388,39 @@ def processes_of(root):
     return found
 
 
+def children(pid):
+    """{pid: name} of all processes below this one; those that end meanwhile may be missing."""
+    found = {}
+    try:
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found[int(child)] = pathlib.Path(f"/proc/{child}/comm").read_text().strip()
+                found.update(children(int(child)))
+    except OSError:
+        pass
+    return found
+
+
+def attach(pid, trace, *options):
+    """strace on a process, its threads and its children; returns when it traces all of them."""
+    pids = [pid, *children(pid)]
+    strace = subprocess.Popen(["strace", "-f", "-qq", "-o", str(trace), *options,
+                               *(f"--attach={p}" for p in pids)], stderr=subprocess.DEVNULL)
+
+    def traced():
+        assert strace.poll() is None, "strace ended"
+        return all("TracerPid:\t0\n" not in (task / "status").read_text()
+                   for p in pids for task in pathlib.Path(f"/proc/{p}/task").iterdir())
+
+    wait_for(traced, "strace to be attached")
+    return strace
+
+
+def detach(strace):
+    strace.terminate()
+    strace.wait(timeout=10)
+
+
 @pytest.fixture
 def work():
     """A folder whose path is short enough for sockets."""

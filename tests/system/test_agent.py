@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import tty
 
 import pytest
 
-from conftest import BIN, wait_for
+from conftest import BIN, attach, detach, wait_for
 
 NVRM = "NVRM: GPU 0000:00:05.0: RmInitAdapter failed! (0x22:0x65:884)"
 LINE = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[guest-agent\] (.*)")
@@ -105,6 +106,7 @@ def test_a_failure_is_three_equal_lines(start_agent):
     assert agent.reports()[0] == NVRM + " '?[2J?"
 
 
+@pytest.mark.field("F73", "F75", "F77")
 @pytest.mark.parametrize("text", [record(NVRM, 12), record(NVRM, 8), record(NVRM, 13),
                                   record("NVRM: RmInitAdapter: Cannot initialize GSP firmware RM"),
                                   record("NVRM: GPU 0000:01:00.0: RmInitAdapterBUG: unable to handle page fault"),
@@ -116,6 +118,7 @@ def test_what_is_no_failure(start_agent, text):
     assert {"the other" in r for r in agent.reports()} == {True}
 
 
+@pytest.mark.field("F73")
 def test_continuation_lines(start_agent):
     agent = start_agent()
     agent.say(record(NVRM) + " SUBSYSTEM=pci\n DEVICE=+pci:0000:00:05.0\n")
@@ -123,6 +126,7 @@ def test_continuation_lines(start_agent):
     assert set(agent.reports()) == {NVRM}
 
 
+@pytest.mark.field("F77")
 def test_one_report_for_several_lines_and_many_retries(start_agent):
     """The driver prints three lines and tries again and again: one report in 30 s."""
     agent = start_agent(smi="echo 'GPU 0: NVIDIA L40S-4Q'; exec cat " + "/dev/null")
@@ -137,6 +141,7 @@ def test_one_report_for_several_lines_and_many_retries(start_agent):
     assert len(agent.reports()) == 3
 
 
+@pytest.mark.field("F71")
 def test_flood(start_agent):
     agent = start_agent()
     chunk = b"".join(record("usb 1-1: new high-speed device", 6, n).encode() for n in range(1000))
@@ -148,6 +153,7 @@ def test_flood(start_agent):
     assert time.monotonic() - start < 20
 
 
+@pytest.mark.field("F71")
 def test_losing_the_watch_is_said(start_agent):
     agent = start_agent()
     os.close(agent.writer)
@@ -158,6 +164,27 @@ def test_losing_the_watch_is_said(start_agent):
     agent.say(record(NVRM))
     agent.wait_reports(3)
     assert len([line for line in agent.lines() if "lost the watch" in line]) == 1
+
+
+@pytest.mark.field("F71")
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+@pytest.mark.parametrize("error, said", [("EPIPE", 0), ("EIO", 1)])
+def test_read_that_fails_once(start_agent, error, said):
+    """An overrun is gone over; after any other error the log is opened again, and that is said. What the
+    kernel says next is reported either way."""
+    agent = start_agent()
+    strace = attach(agent.process.pid, "/dev/null", "-e", "trace=read", "-e", f"inject=read:error={error}:when=1",
+                    "-P", str(agent.kmsg))
+    try:
+        agent.say(record("usb 1-1: new high-speed device", 6))
+        wait_for(lambda: said == sum("watching the kernel log again" in l for l in agent.lines()), "the next open")
+        agent.say(record(NVRM))
+        agent.wait_reports(3)
+    finally:
+        detach(strace)
+    lines = agent.lines()
+    assert len([l for l in lines if "lost the watch" in l]) == said
+    assert len([l for l in lines if "watching the kernel log again" in l]) == said
 
 
 def test_no_kernel_log(start_agent, work):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What fits: placements from NVML against the VFs' own lists, the cached snapshot, drift."""
 import concurrent.futures
-import pathlib
 import time
 
 import pytest
@@ -19,19 +18,6 @@ def fallbacks(daemon):
     prefix = 'berth_nvml_fallbacks_total{reason="'
     return {name[len(prefix):-2]: int(value) for name, value in daemon.metrics().items()
             if name.startswith(prefix) and value}
-
-
-def children(pid):
-    """{pid: name} of all processes below this one; those that end meanwhile may be missing."""
-    found = {}
-    try:
-        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                found[int(child)] = pathlib.Path(f"/proc/{child}/comm").read_text().strip()
-                found.update(children(int(child)))
-    except OSError:
-        pass
-    return found
 
 
 def refresh(daemon):

@@ -3,17 +3,14 @@
 them whole."""
 import json
 import os
-import pathlib
 import re
 import shutil
-import signal
 import subprocess
 
 import pytest
 
-from conftest import BIN, ROOT, check_host, settled, typed_vfs, wait_for
-from plain_host import PlainHost
-from test_capacity import QUERIES, children, settle, vf_addresses
+from conftest import BIN, ROOT, attach, check_host, detach, settled, typed_vfs, wait_for
+from test_capacity import settle, vf_addresses
 from test_claims import claiming, in_parallel, send_put
 from test_reconcile import FAST, failures, passes
 
@@ -27,26 +24,6 @@ def resources(daemon):
     gpu = daemon.resources()
     gpu.pop("placements_age_ms")
     return gpu
-
-
-def attach(pid, trace, *options):
-    """strace on a process, its threads and its children; returns when it traces all of them."""
-    pids = [pid, *children(pid)]
-    strace = subprocess.Popen(["strace", "-f", "-qq", "-o", str(trace), *options,
-                               *(f"--attach={p}" for p in pids)], stderr=subprocess.DEVNULL)
-
-    def traced():
-        assert strace.poll() is None, "strace ended"
-        return all("TracerPid:\t0\n" not in (task / "status").read_text()
-                   for p in pids for task in pathlib.Path(f"/proc/{p}/task").iterdir())
-
-    wait_for(traced, "strace to be attached")
-    return strace
-
-
-def detach(strace):
-    strace.terminate()
-    strace.wait(timeout=10)
 
 
 # --- Looking changes nothing
@@ -100,6 +77,7 @@ def test_a_hundred_looks_write_nothing(sim, start_daemon):
         events.request("GET", "/events")
         assert events.getresponse().status == 200
         events.close()
+        wait_for(lambda: "bus/pci/devices" in trace.read_text(), "the trace of its own look at the devices")
     finally:
         detach(strace)
     lines = trace.read_text().splitlines()
@@ -128,6 +106,7 @@ def test_checks_write_nothing(sim, daemon, work, command):
     done = subprocess.run(["strace", "-f", "-qq", "-e", CALLS, "-o", trace, BIN / command[0], *command[1:]],
                           capture_output=True, text=True, timeout=30, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
     assert done.returncode == 0, done.stderr
+    assert "O_RDONLY" in trace.read_text()
     lines = [l for l in trace.read_text().splitlines() if re.search(WRITING, l) and str(work) in l]
     assert not [l for l in lines if "execve" not in l][:5]
     assert host_state(sim, daemon) == before

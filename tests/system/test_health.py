@@ -3,6 +3,8 @@
 import collections
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,7 +12,7 @@ import threading
 
 import pytest
 
-from conftest import BIN, request_over, wait_for
+from conftest import BIN, attach, detach, request_over, wait_for
 
 PF, PF2 = "0000:41:00.0", "0000:81:00.0"
 VF, VF2 = "0000:41:00.4", "0000:81:00.4"
@@ -309,11 +311,12 @@ def test_random_choice_among_equals(start_host):
 # --- The records' file --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("damage", ["empty", "nul", "cut", "version", "garbage"])
+@pytest.mark.field("F60")
+@pytest.mark.parametrize("damage", ["empty", "nul", "nuls behind", "cut", "version", "garbage"])
 def test_unreadable_records(host, damage):
     host.round("vm1")
     good = host.records.read_bytes()
-    bad = {"empty": b"", "nul": bytes(4096), "cut": good[:len(good) // 2], "garbage": good + b'"}',
+    bad = {"empty": b"", "nul": bytes(4096), "cut": good[:len(good) // 2], "garbage": good + b'"}', "nuls behind": good + bytes(512),
            "version": good.replace(b'"version": 1', b'"version": 2').replace(b'"version":1', b'"version":2')}[damage]
     assert bad != good
     host.records.write_bytes(bad)
@@ -335,6 +338,39 @@ def test_unreadable_records(host, damage):
     assert host.daemon.metric("berth_vf_health_store_unavailable") == 0
     assert host.failures() == 1
     assert host.daemon.claim("vm2").status == 201
+
+
+EMPTY = b'{"version":1,"records":[]}'
+SICK = b'{"vf_address":"0000:41:00.4","quarantined_at":"2026-08-25T19:10:00Z"}'
+# What is wrong, and the byte that the message names.
+NOT_THE_FORMAT = {
+    "garbage behind": (EMPTY + b'"}', 26), "two documents": (EMPTY + EMPTY, 26), "mark before": (b"\xef\xbb\xbf" + EMPTY, 0),
+    "one VF twice": (b'{"version":1,"records":[' + SICK + b"," + SICK + b"]}", 24 + len(SICK) + 1),
+    "version 2": (EMPTY.replace(b"1", b"2", 1), None), "no number": (EMPTY.replace(b"1", b"NaN", 1), 11),
+}
+
+
+@pytest.mark.field("F62")
+def test_records_that_are_not_the_format(host):
+    """Refused with the file and the byte, and left as it is; berthd goes on, and needs no restart once it is
+    mended."""
+    def detail():
+        answer = host.daemon.request("GET", "/readyz")
+        return answer.json["detail"] if answer.status == 503 else ""
+
+    host.records.parent.mkdir(exist_ok=True)
+    for what, (text, byte) in NOT_THE_FORMAT.items():
+        host.records.write_bytes(text)
+        host.daemon.restart(ready=False)
+        said = wait_for(lambda: "byte" in detail() and detail(), f"{what} to be refused")
+        # The byte itself, or where the reader stood when it had taken it.
+        at = int(re.search(r"byte (\d+):", said)[1])
+        assert str(host.records) in said and (byte is None or byte <= at <= byte + 3), (what, said)
+        assert host.daemon.resources()["allocatable_slots"] == 0
+        assert host.daemon.claim("vm").code == "health_store_unavailable"
+        assert host.daemon.request("GET", "/healthz").status == 200 and host.records.read_bytes() == text
+    host.records.write_bytes(EMPTY)
+    wait_for(lambda: host.daemon.claim("vm").status == 201, "service")
 
 
 def test_hand_edit_is_noticed(host):
@@ -426,6 +462,7 @@ def test_forged_markers_do_not_count(start_host):
     assert host.daemon.metric(QUARANTINES) == 0
 
 
+@pytest.mark.field("F67")
 @pytest.mark.parametrize("text", [failed("HYPEMAN"), failed().replace("\n", "\r\n"), "x" * 1048576 + "\n" + failed(),
                                   "\0" * 5000 + "\n" + failed(), "noise\n" * 1000 + failed() * 3,
                                   failed(nvrm="NVRM: RmInitAdapter failed! (0x62:0x40:2168)")],
@@ -449,14 +486,17 @@ def test_configured_prefixes_alone(start_host):
     host.wait_failures(0)
 
 
+@pytest.mark.field("F77")
 def test_a_wave_of_failures_shows(start_host):
-    """A bad guest driver fails everywhere: one failure each, and the early counter shows it."""
-    host = start_host("--cards", 1, "--vfs", 8)
-    for n in range(8):
-        host.claim(f"vm{n}")
-        host.write(f"vm{n}", failed() * 3)
-    wait_for(lambda: host.daemon.metric(FAILURES) == 8, "the wave")
+    """A bad guest driver fails on 32 VFs, with whatever numbers: one failure each, and the early counter
+    shows it; none is quarantined."""
+    host = start_host("--cards", 2, "--vfs", 16)
+    for n in range(32):
+        host.claim(f"vm{n}", gpu=(PF, PF2)[n % 2])
+        host.write(f"vm{n}", failed(nvrm=NVRM.replace("0x22:0x65", f"0x{n:x}:0x40")) * 3)
+    wait_for(lambda: host.daemon.metric(FAILURES) == 32, "the wave")
     assert {len(v["failures"]) for v in host.daemon.vfs().values()} == {1}
+    assert host.daemon.metric(QUARANTINES) == 0
 
 
 # --- The log before, and the log's files ---------------------------------------------------------------------
@@ -539,15 +579,49 @@ def test_rotated_log(host):
     host.wait_failures(0)
 
 
-def test_copytruncate(host):
+@pytest.mark.field("F69")
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+def test_log_that_changes_places_between_two_calls(host):
+    """Each call on the log takes 30 ms, so that rotation falls between any two of them: each new file, larger
+    than what was read of the old one, is read from 0, and no old one again."""
+    host.claim("vm")
+    host.write("vm", "booting\n")
+    host.barrier()
+    path, console = host.console("vm"), host.console("vm").parent
+    calls = "openat,openat2,fstat,newfstatat,pread64,read,close"
+    strace = attach(host.daemon.process.pid, "/dev/null", "-e", f"trace={calls}", "-e", f"inject={calls}:delay_enter=30000",
+                    "-P", str(console), "-P", str(path))
+    try:
+        for n in range(10):
+            new = console / "new"
+            new.write_text((failed(), ok())[n % 2] + f"guest {n}\n" * 500 * (n + 1))
+            os.rename(path, path.with_suffix(".log.1"))
+            os.rename(new, path)
+            host.wait_failures((1, 0)[n % 2])
+    finally:
+        detach(strace)
+    host.barrier()
+    assert host.failures() == 0
+
+
+@pytest.mark.field("F65")
+@pytest.mark.parametrize("regrown", [False, True])
+def test_copytruncate(host, regrown):
+    """Shorter than what was read: read from 0. Longer again before anybody looked: known by its first
+    KiB and by what stood before the place that was read to."""
     host.claim("vm")
     host.write("vm", "booting\n" * 2000)
     host.barrier()
     path = host.console("vm")
     path.with_suffix(".log.1").write_bytes(path.read_bytes())
-    os.truncate(path, 0)
-    host.write("vm", failed())
+    other = failed() + "started again\n" * 2000 * regrown
+    with open(path, "r+b") as f:  # in one step for whoever looks: nothing is read between two of its writes
+        f.write(other.encode())
+        f.truncate(len(other))
     host.wait_failures(1)
+    host.write("vm", "more\n")
+    host.barrier()
+    assert host.failures() == 1 and host.daemon.metric(FAILURES) == 1 + host.barriers  # which fail once each
 
 
 # --- Corroboration ---------------------------------------------------------------------------------------------

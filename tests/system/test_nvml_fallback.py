@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from conftest import BIN, wait_for
-from test_capacity import A, B, L40S_4Q, children, fallbacks, refresh, settle, vf_addresses
+from conftest import BIN, children, wait_for
+from test_capacity import A, B, L40S_4Q, fallbacks, refresh, settle, vf_addresses
 
 CREATABLE = "nvmlDeviceGetVgpuTypeCreatablePlacements"
 

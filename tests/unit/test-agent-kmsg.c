@@ -86,6 +86,7 @@ static int play(const struct step *steps, size_t n)
 	play((const struct step[]){ __VA_ARGS__ },                                                 \
 	     ARRAY_SIZE(((const struct step[]){ __VA_ARGS__ })))
 
+/* F75 */
 static void test_facility(void **state _unused_)
 {
 	for (int priority = 0; priority < 200; priority++) {
@@ -97,6 +98,7 @@ static void test_facility(void **state _unused_)
 	}
 }
 
+/* F73 F77 */
 static void test_records(void **state _unused_)
 {
 	static const struct {
@@ -140,6 +142,7 @@ static void test_text_is_safe_to_print(void **state _unused_)
 	assert_string_equal(last, "NVRM: '?[2J??? RmInitAdapter failed! ??");
 }
 
+/* F71 */
 static void test_flood_and_overrun(void **state _unused_)
 {
 	assert_int_equal(PLAY({ "6,1,2,-;usb 1-1: new device\n", 0, 100000 }, { NULL, EPIPE, 3 },
@@ -148,6 +151,7 @@ static void test_flood_and_overrun(void **state _unused_)
 	assert_int_equal(failures, 1);
 }
 
+/* F71 */
 static void test_errors(void **state _unused_)
 {
 	assert_int_equal(

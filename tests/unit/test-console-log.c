@@ -204,6 +204,7 @@ static void test_long_lines(void **state)
 	assert_lines(f, "@3|");
 }
 
+/* F67 */
 static void test_nuls(void **state)
 {
 	struct fixture *f = *state;
@@ -307,8 +308,9 @@ static void test_turns(void **state)
 	buf_clear(&f->reader->lines);
 }
 
-/* --- Files that are cut (F65) ----------------------------------------------------- */
+/* --- Files that are cut ----------------------------------------------------------- */
 
+/* F65 */
 static void test_truncated(void **state)
 {
 	struct fixture *f = *state;
@@ -328,8 +330,8 @@ static void test_truncated(void **state)
 	assert_lines(f, "@newer|");
 }
 
-/* Past the offset within one look: seen by the head, by what stood before the offset, or not at
- * all. */
+/* F65: past the offset within one look: seen by the head, by what stood before the offset, or not
+ * at all. */
 static void test_truncated_and_regrown(void **state)
 {
 	struct fixture *f = *state;
@@ -463,8 +465,9 @@ static void test_foreign_twin(void **state)
 	assert_lines(f, "@3|");
 }
 
-/* --- Files that change places (F69) ----------------------------------------------- */
+/* --- Files that change places ----------------------------------------------------- */
 
+/* F69 */
 static void test_renamed(void **state)
 {
 	struct fixture *f = *state;
@@ -495,7 +498,7 @@ static void test_renamed(void **state)
 	assert_lines(f, "@8|");
 }
 
-/* Between two looks, so that name and offset would belong to different files. */
+/* F69: between two looks, so that name and offset would belong to different files. */
 static void test_replaced(void **state)
 {
 	struct fixture *f = *state;

@@ -143,7 +143,7 @@ static void test_cut_anywhere(void **state _unused_)
 	}
 }
 
-/* F62 and relatives. */
+/* F62 */
 static void test_not_quite_json(void **state _unused_)
 {
 	assert_refused("{\"version\":1,\"records\":[]}\"}", "byte 2");
@@ -168,6 +168,7 @@ static void test_not_quite_json(void **state _unused_)
 		       "byte ");
 }
 
+/* F62 */
 static void test_envelope(void **state _unused_)
 {
 	assert_refused("[]", "no object");
@@ -187,6 +188,7 @@ static void test_envelope(void **state _unused_)
 		       "\"records\" is written in other letters");
 }
 
+/* F62 */
 static void test_records(void **state _unused_)
 {
 	assert_accepted(FILE_OF(REC4), 1);
@@ -308,7 +310,7 @@ static void test_other_fields(void **state _unused_)
 		       "\"reported_at\" is written in other letters");
 }
 
-/* The offset is that of the record's first byte. */
+/* F62: the offset is that of the record's first byte. */
 static void test_offset(void **state _unused_)
 {
 	static const char text[] =

@@ -99,6 +99,7 @@ static void histograms_add_up(void **state)
 	metrics_free(m);
 }
 
+/* F57 */
 static void values_from_outside_cannot_spoil_the_page(void **state)
 {
 	static const struct {

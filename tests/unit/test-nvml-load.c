@@ -14,6 +14,7 @@
 
 #include "nvml/load.h"
 
+/* F54 */
 static void test_no_file(void **state _unused_)
 {
 	struct nvml_api api = { 0 };
@@ -26,6 +27,7 @@ static void test_no_file(void **state _unused_)
 	assert_non_null(strstr(err.msg, "libberth-no-such-library.so.1"));
 }
 
+/* F54 */
 static void test_no_symbol(void **state _unused_)
 {
 	struct nvml_api api = { 0 };
@@ -36,6 +38,7 @@ static void test_no_symbol(void **state _unused_)
 	assert_null(api.init);
 }
 
+/* F54 */
 static void test_other_architecture(void **state _unused_)
 {
 	char path[] = "/tmp/test-nvml-load-XXXXXX";

@@ -74,6 +74,7 @@ static void test_check(void **state)
 		assert_int_equal(names_check(bad[i], NULL), -EINVAL);
 }
 
+/* F30 */
 static void test_env(void **state)
 {
 	char name[ENV_NAME_MAX];
@@ -141,6 +142,7 @@ static FILE *list_of(const char *text)
 	return f;
 }
 
+/* F27 */
 static void test_pci_ids(void **state)
 {
 	static const char text[] =

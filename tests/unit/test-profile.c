@@ -91,6 +91,7 @@ static void compares_names_with_and_without_the_vendor(void **state)
 	assert_string_equal(profile_name_short("NVIDIA "), "");
 }
 
+/* F01 */
 static void reads_what_the_driver_prints(void **state)
 {
 	static const struct {
