@@ -582,17 +582,17 @@ def test_rotated_log(host):
 @pytest.mark.field("F69")
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 def test_log_that_changes_places_between_two_calls(host):
-    """Each call on the log takes 30 ms, so that rotation falls between any two of them: each new file, larger
+    """Each call on the log takes 20 ms, so that rotation falls between any two of them: each new file, larger
     than what was read of the old one, is read from 0, and no old one again."""
     host.claim("vm")
     host.write("vm", "booting\n")
     host.barrier()
     path, console = host.console("vm"), host.console("vm").parent
     calls = "openat,openat2,fstat,newfstatat,pread64,read,close"
-    strace = attach(host.daemon.process.pid, "/dev/null", "-e", f"trace={calls}", "-e", f"inject={calls}:delay_enter=30000",
+    strace = attach(host.daemon.process.pid, "/dev/null", "-e", f"trace={calls}", "-e", f"inject={calls}:delay_enter=20000",
                     "-P", str(console), "-P", str(path))
     try:
-        for n in range(10):
+        for n in range(6):
             new = console / "new"
             new.write_text((failed(), ok())[n % 2] + f"guest {n}\n" * 500 * (n + 1))
             os.rename(path, path.with_suffix(".log.1"))
