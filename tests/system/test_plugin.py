@@ -488,7 +488,9 @@ def test_vf_off_the_bus_and_back(host, kubelet, start_plugin):
     """That device alone, and without a rescan."""
     start_plugin(host)
     wait_healthy(kubelet, Q4, VFS[:2])
+    group = os.readlink(host.sys / "bus/pci/devices" / VFS[0] / "iommu_group").split("/")[-1]
     host.ctl("remove", VFS[0])
+    assert not (host.dev / "vfio" / group).exists()
     wait_healthy(kubelet, Q4, VFS[1:2])
     assert kubelet.devices(Q4)[VFS[0]][0] == "Unhealthy"
     host.ctl("restore", VFS[0])
