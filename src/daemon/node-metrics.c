@@ -26,10 +26,10 @@ struct node_metrics {
  * a rule could see. */
 static const char *const fallback_reasons[] = { "equal_size", "mig",	 "unsupported",
 						"library",    "timeout", "error" };
-static const char *const stages[] = { "inventory", "open_scan",
-				      "release",   "reset_unclaimed_vfs",
-				      "store",	   "unclaimed_vf_open",
-				      "undo" };
+static const char *const stages[] = { "holder_gone_vf_open", "inventory",
+				      "open_scan",	     "release",
+				      "reset_unclaimed_vfs", "store",
+				      "unclaimed_vf_open",   "undo" };
 static const char *const ignored_reasons[] = { "agent", "claim_changed", "nvml" };
 static const int claim_results[] = {
 	E_INSUFFICIENT_RESOURCES,   E_CORDONED,		 E_ARCHIVE_FAILED,

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """/metrics of berthd, read strictly: names, types, labels, and what the counters count."""
 import re
+import shutil
+import subprocess
 import time
+
+import pytest
 
 from conftest import wait_for
 from test_capacity import A, B, fallbacks, refresh, settle
