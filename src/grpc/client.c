@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "grpc/socket.h"
+#include "base/unix-socket.h"
 #include "grpc/wire.h"
 
 #define READ_SIZE      65536
@@ -384,7 +384,7 @@ done:
 static int unary_connect(struct grpc_unary *call, const char *socket)
 {
 	char text[GRPC_TEXT_MAX];
-	int r = grpc_socket_connect(socket, &call->fd);
+	int r = unix_socket_connect(socket, &call->fd);
 
 	if (r < 0) {
 		snprintf(text, sizeof(text), "cannot connect to %s: %s", socket, strerror(-r));

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "grpc/server-internal.h"
-#include "grpc/socket.h"
+#include "base/unix-socket.h"
 
 /* A peer that connects all the time, or a lack of descriptors (accept() then fails and the socket
  * stays readable), must not keep the loop busy. */
@@ -82,7 +82,7 @@ int grpc_server_new(sd_event *event, const char *path, const struct grpc_method 
 	server->methods = methods;
 	server->n_methods = n_methods;
 	server->userdata = userdata;
-	r = grpc_socket_listen(path, &server->fd, &server->id, err);
+	r = unix_socket_listen(path, 0600, &server->fd, &server->id, err);
 	if (r < 0)
 		return r;
 	server->path = strdup(path);
@@ -122,7 +122,7 @@ struct grpc_server *grpc_server_free(struct grpc_server *server)
 
 bool grpc_server_is_reachable(const struct grpc_server *server)
 {
-	return grpc_socket_is_at(server->path, &server->id);
+	return unix_socket_is_at(server->path, &server->id);
 }
 
 const char *grpc_server_path(const struct grpc_server *server)

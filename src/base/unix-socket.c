@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "grpc/socket.h"
+#include "base/unix-socket.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
 
-#define BACKLOG 64
+#define BACKLOG 128
 
-static int unix_address(const char *path, struct sockaddr_un *ret)
+int unix_socket_address(const char *path, struct sockaddr_un *ret)
 {
 	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
 	return str_copy(ret->sun_path, sizeof(ret->sun_path), path);
@@ -30,7 +29,8 @@ static char *fresh_name(const char *path)
 	return str_printf("%.*s.%08x", (int)(slash + 1 - path), path, number);
 }
 
-int grpc_socket_listen(const char *path, int *ret_fd, struct stat *ret_id, struct error *err)
+int unix_socket_listen(const char *path, mode_t mode, int *ret_fd, struct stat *ret_id,
+		       struct error *err)
 {
 	_close_ int fd = -1;
 	_free_ char *fresh = NULL;
@@ -40,7 +40,7 @@ int grpc_socket_listen(const char *path, int *ret_fd, struct stat *ret_id, struc
 
 	if (path[0] != '/')
 		return error_set(err, EINVAL, "socket path %s is not absolute", path);
-	r = unix_address(path, &addr);
+	r = unix_socket_address(path, &addr);
 	if (r < 0)
 		return error_set_errno(err, r, "socket path %s", path);
 	if (lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
@@ -48,7 +48,7 @@ int grpc_socket_listen(const char *path, int *ret_fd, struct stat *ret_id, struc
 	fresh = fresh_name(path);
 	if (!fresh)
 		return error_set_errno(err, ENOMEM, "socket path");
-	r = unix_address(fresh, &addr);
+	r = unix_socket_address(fresh, &addr);
 	if (r < 0)
 		return error_set_errno(err, r, "socket path %s", fresh);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -58,7 +58,7 @@ int grpc_socket_listen(const char *path, int *ret_fd, struct stat *ret_id, struc
 		return error_set_errno(err, errno, "cannot bind a socket in the folder of %s",
 				       path);
 	/* Nobody can connect before listen(), so the mode is right from the first moment. */
-	if (chmod(fresh, 0600) < 0 || listen(fd, BACKLOG) < 0 || lstat(fresh, &st) < 0 ||
+	if (chmod(fresh, mode) < 0 || listen(fd, BACKLOG) < 0 || lstat(fresh, &st) < 0 ||
 	    rename(fresh, path) < 0) {
 		r = error_set_errno(err, errno, "cannot set up socket %s", path);
 		(void)unlink(fresh);
@@ -69,18 +69,18 @@ int grpc_socket_listen(const char *path, int *ret_fd, struct stat *ret_id, struc
 	return 0;
 }
 
-bool grpc_socket_is_at(const char *path, const struct stat *id)
+bool unix_socket_is_at(const char *path, const struct stat *id)
 {
 	struct stat st;
 
 	return lstat(path, &st) == 0 && st.st_dev == id->st_dev && st.st_ino == id->st_ino;
 }
 
-int grpc_socket_connect(const char *path, int *ret_fd)
+int unix_socket_connect(const char *path, int *ret_fd)
 {
 	_close_ int fd = -1;
 	struct sockaddr_un addr;
-	int r = unix_address(path, &addr);
+	int r = unix_socket_address(path, &addr);
 
 	if (r < 0)
 		return r;
