@@ -134,6 +134,26 @@ static size_t utf8_length(const unsigned char *s, size_t n)
 	return len;
 }
 
+const char *str_quote(const char *s, char *ret, size_t size)
+{
+	size_t n = 0;
+
+	ret[n++] = '"';
+	for (; *s; s++) {
+		bool escape = *s == '"' || *s == '\\';
+
+		/* Room for this, the closing quote and the NUL. */
+		if (n + (escape ? 2 : 1) + 2 > size)
+			break;
+		if (escape)
+			ret[n++] = '\\';
+		ret[n++] = *s;
+	}
+	ret[n++] = '"';
+	ret[n] = '\0';
+	return ret;
+}
+
 void str_sanitize(char *s, size_t n)
 {
 	for (size_t i = 0; i < n;) {

@@ -23,6 +23,9 @@ void str_copy_cut(char *dst, size_t size, const char *src);
 
 /* Replaces control characters and bytes that are no valid UTF-8 by '?', in place. */
 void str_sanitize(char *s, size_t n);
+/* In double quotes, with a backslash before quotes and backslashes; cut to size, the closing quote
+ * kept. size: at least 3. Returns ret. */
+const char *str_quote(const char *s, char *ret, size_t size);
 bool str_is_utf8(const char *s, size_t n);
 
 /* "2026-11-29T16:38:00[.fraction](Z|+01:00)" with a date and a time that exist. */

@@ -287,6 +287,34 @@ static void test_hex_digit(void **state)
 	}
 }
 
+static void quotes_so_that_the_end_is_seen(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t size;
+		const char *quoted;
+	} cases[] = {
+		{ "", 3, "\"\"" },
+		{ "a", 3, "\"\"" }, /* cut, but quoted */
+		{ "a", 4, "\"a\"" },
+		{ "qemu", 20, "\"qemu\"" },
+		{ "a\" uid=0", 20, "\"a\\\" uid=0\"" },
+		{ "a\\", 20, "\"a\\\\\"" },
+		{ "a\"", 5, "\"a\"" }, /* never half an escape */
+		{ "a\"", 6, "\"a\\\"\"" },
+		{ "abcdef", 6, "\"abc\"" },
+	};
+	char out[32];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		memset(out, 'x', sizeof out);
+		assert_ptr_equal(str_quote(cases[i].text, out, cases[i].size), out);
+		assert_string_equal(out, cases[i].quoted);
+		assert_int_equal(out[cases[i].size], 'x');
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -300,6 +328,7 @@ int main(void)
 		cmocka_unit_test(starts_and_ends),
 		cmocka_unit_test(prints_into_fresh_memory),
 		cmocka_unit_test(times_are_dates_that_exist),
+		cmocka_unit_test(quotes_so_that_the_end_is_seen),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
