@@ -276,6 +276,21 @@ static int read_top(struct reader *r)
 	return code;
 }
 
+/* Which of the two would count is nobody's guess. */
+static int check_tls_names(struct reader *r, size_t line)
+{
+	const struct config *c = r->config;
+
+	for (size_t i = 0; i < c->n_tls_readers; i++)
+		for (size_t j = 0; j < c->n_tls_admins; j++)
+			if (strcmp(c->tls_readers[i], c->tls_admins[j]) == 0) {
+				snprintf(r->path, sizeof r->path, "tls.readers[%zu]", i);
+				return refuse_at(r, line, "'%.60s' stands in tls.admins too",
+						 c->tls_readers[i]);
+			}
+	return 0;
+}
+
 /* What no single key can know. */
 static int check_whole(struct reader *r)
 {
@@ -286,8 +301,10 @@ static int check_whole(struct reader *r)
 			      : !c->tls_client_ca ? "tls.client_ca"
 						  : NULL;
 
-	if (line == 0 || !missing)
+	if (line == 0)
 		return 0;
+	if (!missing)
+		return check_tls_names(r, line);
 	snprintf(r->path, sizeof r->path, "%s", missing);
 	return refuse_at(r, line, "missing (tls needs certificate, key and client_ca)");
 }
@@ -378,6 +395,7 @@ int config_default(struct config **ret)
 
 	if (!c)
 		return -ENOMEM;
+	c->refs = 1;
 	code = config_set_defaults(c);
 	if (code < 0)
 		return code;
@@ -385,9 +403,15 @@ int config_default(struct config **ret)
 	return 0;
 }
 
+struct config *config_ref(struct config *c)
+{
+	c->refs++;
+	return c;
+}
+
 struct config *config_free(struct config *c)
 {
-	if (c) {
+	if (c && --c->refs == 0) {
 		config_clear(c);
 		free(c);
 	}

@@ -33,8 +33,10 @@ enum config_pins {
 	CONFIG_PINS_NEVER,  /* ... left to the driver when the VM boots */
 };
 
-/* Texts are never NULL but where it says so. Paths are absolute. */
+/* Texts are never NULL but where it says so. Paths are absolute. Once read it does not change; what
+ * goes on while another takes its place holds a reference. */
 struct config {
+	unsigned refs;
 	char *data_dir;
 	char *socket;
 	char *listen; /* "ADDRESS:PORT", IPv6 in brackets; NULL: no TCP */
@@ -80,6 +82,10 @@ struct config {
 	char *tls_certificate;
 	char *tls_key;
 	char *tls_client_ca;
+	char **tls_admins; /* names in client certificates; none stands in both lists */
+	size_t n_tls_admins;
+	char **tls_readers;
+	size_t n_tls_readers;
 };
 
 /* The defaults alone. -ENOMEM. */
@@ -94,7 +100,24 @@ int config_parse(const char *text, size_t len, const char *name, struct config *
 /* The same from a file; one that cannot be read, or is not there, is an error. */
 int config_load(const char *path, struct config **ret, struct error *err) _must_check_;
 
+struct config *config_ref(struct config *c);
+/* Gives up one reference; a config begins with one. */
 struct config *config_free(struct config *c);
+
+/* A setting whose value differs between two configs. */
+struct config_change {
+	const char *path;
+	const char *from, *to;
+	bool needs_restart;
+};
+
+/* Tells of each in the order of the table. TLS as a whole, on or off, needs a restart; its files do
+ * not. -ENOMEM. */
+int config_compare(const struct config *from, const struct config *to,
+		   void (*fn)(const struct config_change *change, void *userdata),
+		   void *userdata) _must_check_;
+/* Gives settings that need a restart the values of the one that runs. -ENOMEM. */
+int config_keep_fixed(struct config *c, const struct config *running) _must_check_;
 
 /* "PROFILE=WEIGHT" of expected_mix. ret_profile may be NULL to only check. -EINVAL with a sentence.
  */

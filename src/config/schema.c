@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config/schema.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "config/check.h"
 
 #define MSEC USEC_PER_MSEC
 #define SEC  USEC_PER_SEC
@@ -42,6 +41,7 @@ struct config_setting {
 	uint64_t min, max;    /* numbers; usec for durations */
 	const char *standard; /* as in the file; lists: items between blanks; NULL: none */
 	const char *(*choice)(unsigned i); /* name of value i, NULL behind the last */
+	bool fixed;			   /* cannot change while berthd runs */
 };
 
 static const char *unclaimed_choice(unsigned i)
@@ -83,15 +83,17 @@ static const char *policy_choice(unsigned i)
 #define LIST(f)	 .offset = offsetof(struct config, f), .count_offset = offsetof(struct config, n_##f)
 
 static const struct config_setting settings[] = {
-	{ "data_dir", KIND_PATH, FIELD(data_dir), .standard = "/var/lib/berth" },
-	{ "socket", KIND_SOCKET, FIELD(socket), .standard = "/run/berth/berthd.sock" },
-	{ "listen", KIND_LISTEN, FIELD(listen) },
-	{ "sysfs_root", KIND_PATH, FIELD(sysfs_root), .standard = "/sys" },
-	{ "dev_root", KIND_PATH, FIELD(dev_root), .standard = "/dev" },
-	{ "proc_root", KIND_PATH, FIELD(proc_root), .standard = "/proc" },
-	{ "boot_id_file", KIND_PATH, FIELD(boot_id_file),
+	{ "data_dir", KIND_PATH, FIELD(data_dir), .fixed = true, .standard = "/var/lib/berth" },
+	{ "socket", KIND_SOCKET, FIELD(socket), .fixed = true,
+	  .standard = "/run/berth/berthd.sock" },
+	{ "listen", KIND_LISTEN, FIELD(listen), .fixed = true },
+	{ "sysfs_root", KIND_PATH, FIELD(sysfs_root), .fixed = true, .standard = "/sys" },
+	{ "dev_root", KIND_PATH, FIELD(dev_root), .fixed = true, .standard = "/dev" },
+	{ "proc_root", KIND_PATH, FIELD(proc_root), .fixed = true, .standard = "/proc" },
+	{ "boot_id_file", KIND_PATH, FIELD(boot_id_file), .fixed = true,
 	  .standard = "/proc/sys/kernel/random/boot_id" },
-	{ "nvml_library", KIND_LIBRARY, FIELD(nvml_library), .standard = "libnvidia-ml.so.1" },
+	{ "nvml_library", KIND_LIBRARY, FIELD(nvml_library), .fixed = true,
+	  .standard = "libnvidia-ml.so.1" },
 	{ "reconcile_interval", KIND_DURATION, FIELD(reconcile_interval_usec), .min = 10 * MSEC,
 	  .max = 24 * HOUR, .standard = "60s" },
 	{ "unclaimed_vfs", KIND_CHOICE, FIELD(unclaimed_vfs), .choice = unclaimed_choice,
@@ -129,6 +131,8 @@ static const struct config_setting settings[] = {
 	{ "tls.certificate", KIND_PATH, FIELD(tls_certificate) },
 	{ "tls.key", KIND_PATH, FIELD(tls_key) },
 	{ "tls.client_ca", KIND_PATH, FIELD(tls_client_ca) },
+	{ "tls.admins", KIND_TEXT_LIST, LIST(tls_admins) },
+	{ "tls.readers", KIND_TEXT_LIST, LIST(tls_readers) },
 };
 
 static void *at(const struct config *c, size_t offset)
@@ -158,6 +162,21 @@ const struct config_setting *config_setting_find(const char *path)
 	return NULL;
 }
 
+const struct config_setting *config_setting_at(size_t index)
+{
+	return index < ARRAY_SIZE(settings) ? &settings[index] : NULL;
+}
+
+const char *config_setting_path(const struct config_setting *s)
+{
+	return s->path;
+}
+
+bool config_setting_is_fixed(const struct config_setting *s)
+{
+	return s->fixed;
+}
+
 size_t config_setting_index(const struct config_setting *s)
 {
 	return (size_t)(s - settings);
@@ -184,99 +203,6 @@ static bool is_text_by_accident(const char *value)
 	return *end == '\0';
 }
 
-static int check_text(const char *value, struct error *err)
-{
-	if (!*value)
-		return error_set(err, EINVAL, "must not be empty");
-	for (const char *p = value; *p; p++)
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			return error_set(err, EINVAL, "holds a control character");
-	if (strlen(value) >= PATH_MAX)
-		return error_set(err, EINVAL, "is longer than %d bytes", PATH_MAX - 1);
-	return 0;
-}
-
-static int check_path(const char *value, struct error *err)
-{
-	int r = check_text(value, err);
-
-	if (r == 0 && value[0] != '/')
-		r = error_set(err, EINVAL, "'%.60s' must be an absolute path", value);
-	return r;
-}
-
-static int check_listen(const char *value, struct error *err)
-{
-	const char *colon = strrchr(value, ':');
-	char host[INET6_ADDRSTRLEN + 2];
-	struct in6_addr address;
-	uint32_t port;
-	size_t n;
-
-	if (!colon || str_to_u32(colon + 1, &port) < 0 || port > UINT16_MAX)
-		goto bad;
-	n = (size_t)(colon - value);
-	if (n >= sizeof host)
-		goto bad;
-	memcpy(host, value, n);
-	host[n] = '\0';
-	if (strcmp(host, "localhost") == 0 || inet_pton(AF_INET, host, &address) == 1)
-		return 0;
-	if (host[0] == '[' && host[n - 1] == ']') {
-		host[n - 1] = '\0';
-		if (inet_pton(AF_INET6, host + 1, &address) == 1)
-			return 0;
-	}
-bad:
-	return error_set(err, EINVAL, "'%.60s' is not ADDRESS:PORT", value);
-}
-
-static int check_library(const char *value, struct error *err)
-{
-	if (!*value)
-		return 0;
-	if (value[0] != '/' && strchr(value, '/'))
-		return error_set(err, EINVAL, "'%.60s' must be a file name or an absolute path",
-				 value);
-	return check_text(value, err);
-}
-
-/* It ends up in "<PREFIX>-GPU-INIT-FAILED" on a console. */
-static int check_prefix(const char *value, struct error *err)
-{
-	size_t n = strlen(value);
-
-	if (n == 0 || n > 32)
-		return error_set(err, EINVAL, "a prefix has 1 to 32 characters");
-	for (const char *p = value; *p; p++)
-		if (!((*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || *p == '_'))
-			return error_set(err, EINVAL,
-					 "'%.32s' holds something else than A-Z, 0-9 and _", value);
-	return 0;
-}
-
-int config_mix_item(const char *item, char *ret_profile, size_t size, uint32_t *ret_weight,
-		    struct error *err)
-{
-	const char *equals = strrchr(item, '=');
-	char profile[PROFILE_NAME_MAX];
-	uint32_t weight;
-
-	if (!equals || equals == item || (size_t)(equals - item) >= sizeof profile ||
-	    str_to_u32(equals + 1, &weight) < 0 || weight > CONFIG_WEIGHT_MAX)
-		return error_set(
-			err, EINVAL,
-			"expected PROFILE=WEIGHT with a weight from 0 to %d, found '%.64s'",
-			CONFIG_WEIGHT_MAX, item);
-	if (!ret_profile)
-		return 0;
-	memcpy(profile, item, (size_t)(equals - item));
-	profile[equals - item] = '\0';
-	str_copy_cut(ret_profile, size, profile);
-	*ret_weight = weight;
-	return 0;
-}
-
 static int check_string(const struct config_setting *s, const char *value, struct error *err)
 {
 	int r;
@@ -284,24 +210,24 @@ static int check_string(const struct config_setting *s, const char *value, struc
 	switch (s->kind) {
 	case KIND_PATH:
 	case KIND_PATH_LIST:
-		return check_path(value, err);
+		return config_check_path(value, err);
 	case KIND_SOCKET:
-		r = check_path(value, err);
+		r = config_check_path(value, err);
 		if (r == 0 && strlen(value) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
 			r = error_set(err, EINVAL, "is too long for a socket (at most %zu bytes)",
 				      sizeof((struct sockaddr_un *)NULL)->sun_path - 1);
 		return r;
 	case KIND_LIBRARY:
-		return check_library(value, err);
+		return config_check_library(value, err);
 	case KIND_LISTEN:
-		return check_listen(value, err);
+		return config_check_listen(value, err);
 	case KIND_PREFIX_LIST:
-		return check_prefix(value, err);
+		return config_check_prefix(value, err);
 	case KIND_MIX_LIST:
 		return config_mix_item(value, NULL, 0, NULL, err);
 	case KIND_TEXT:
 	case KIND_TEXT_LIST:
-		return check_text(value, err);
+		return config_check_text(value, err);
 	case KIND_COUNT:
 	case KIND_DURATION:
 	case KIND_CHOICE:
@@ -490,6 +416,84 @@ int config_setting_check_list(const struct config_setting *s, const struct confi
 	return 0;
 }
 
+static void format_duration(struct buf *out, uint64_t usec)
+{
+	static const struct {
+		uint64_t usec;
+		const char *unit;
+	} units[] = { { HOUR, "h" }, { 60 * SEC, "m" }, { SEC, "s" }, { MSEC, "ms" }, { 1, "us" } };
+	size_t i = usec == 0 ? 2 : 0;
+
+	while (usec % units[i].usec != 0)
+		i++;
+	buf_printf(out, "%ju%s", (uintmax_t)(usec / units[i].usec), units[i].unit);
+}
+
+static void format_list(const struct config_setting *s, const struct config *c, struct buf *out)
+{
+	const size_t n = *(const size_t *)at(c, s->count_offset);
+	const void *array = get_array(s, c);
+
+	buf_add_char(out, '[');
+	for (size_t i = 0; i < n; i++) {
+		char address[PCI_ADDR_MAX];
+
+		buf_add_str(out, i ? ", " : "");
+		buf_add_str(out,
+			    s->kind == KIND_BDF_LIST
+				    ? pci_addr_format(((const struct pci_addr *)array)[i], address)
+				    : ((char *const *)array)[i]);
+	}
+	buf_add_char(out, ']');
+}
+
+void config_setting_format(const struct config_setting *s, const struct config *c, struct buf *out)
+{
+	switch (s->kind) {
+	case KIND_PATH:
+	case KIND_SOCKET:
+	case KIND_LIBRARY:
+	case KIND_LISTEN:
+	case KIND_TEXT:
+		buf_add_str(out, *(char *const *)at(c, s->offset) ?: "");
+		return;
+	case KIND_COUNT:
+		buf_printf(out, "%u", *(const uint32_t *)at(c, s->offset));
+		return;
+	case KIND_DURATION:
+		format_duration(out, *(const uint64_t *)at(c, s->offset));
+		return;
+	case KIND_CHOICE:
+		buf_add_str(out, s->choice(*(const unsigned *)at(c, s->offset)));
+		return;
+	case KIND_BDF_LIST:
+	case KIND_PATH_LIST:
+	case KIND_PREFIX_LIST:
+	case KIND_TEXT_LIST:
+	case KIND_MIX_LIST:
+		format_list(s, c, out);
+		return;
+	}
+}
+
+int config_setting_copy_text(const struct config_setting *s, struct config *to,
+			     const struct config *from)
+{
+	const char *text = *(char *const *)at(from, s->offset);
+	char **field = at(to, s->offset);
+	char *copy = NULL;
+
+	assert(s->kind < KIND_COUNT);
+	if (text) {
+		copy = strdup(text);
+		if (!copy)
+			return -ENOMEM;
+	}
+	free(*field);
+	*field = copy;
+	return 0;
+}
+
 static int set_default(const struct config_setting *s, struct config *c)
 {
 	_free_ char *text = NULL;
@@ -548,60 +552,5 @@ int config_section_find(const char *name)
 
 const char *config_section_name(int section)
 {
-	return sections[section];
-}
-
-/* Edit distance; both are shorter than CONFIG_PATH_MAX. */
-static size_t distance(const char *a, const char *b)
-{
-	size_t row[CONFIG_PATH_MAX];
-	size_t n = strlen(b);
-
-	for (size_t j = 0; j <= n; j++)
-		row[j] = j;
-	for (size_t i = 1; a[i - 1]; i++) {
-		size_t diagonal = row[0];
-
-		row[0] = i;
-		for (size_t j = 1; j <= n; j++) {
-			size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-			size_t shifted = MIN(row[j], row[j - 1]) + 1;
-
-			diagonal = row[j];
-			row[j] = MIN(replaced, shifted);
-		}
-	}
-	return row[n];
-}
-
-static const char *last_part(const char *path)
-{
-	const char *dot = strrchr(path, '.');
-
-	return dot ? dot + 1 : path;
-}
-
-const char *config_suggest(const char *path)
-{
-	size_t nearest = strlen(path) / 5 + 1;
-	const char *best = NULL;
-
-	if (strlen(path) >= CONFIG_PATH_MAX)
-		return NULL;
-	/* A key that stands in the wrong section is meant more surely than one that looks alike. */
-	for (size_t i = 0; i < ARRAY_SIZE(settings); i++)
-		if (strcmp(last_part(path), last_part(settings[i].path)) == 0)
-			return settings[i].path;
-	for (size_t i = 0; i < ARRAY_SIZE(settings) + ARRAY_SIZE(sections); i++) {
-		const char *candidate = i < ARRAY_SIZE(settings)
-						? settings[i].path
-						: sections[i - ARRAY_SIZE(settings)];
-		size_t d = distance(path, candidate);
-
-		if (d < nearest || (d == nearest && !best)) {
-			nearest = d;
-			best = candidate;
-		}
-	}
-	return best;
+	return section < (int)ARRAY_SIZE(sections) ? sections[section] : NULL;
 }

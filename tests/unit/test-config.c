@@ -108,7 +108,9 @@ static void every_key_is_stored(void **state)
 		"tls:\n"
 		"  certificate: /i\n"
 		"  key: /j\n"
-		"  client_ca: /k\n";
+		"  client_ca: /k\n"
+		"  admins: [ops, spiffe://h/ops]\n"
+		"  readers: [monitor]\n";
 	struct config *c = parse(text);
 
 	(void)state;
@@ -144,6 +146,10 @@ static void every_key_is_stored(void **state)
 	assert_string_equal(c->tls_certificate, "/i");
 	assert_string_equal(c->tls_key, "/j");
 	assert_string_equal(c->tls_client_ca, "/k");
+	assert_int_equal(c->n_tls_admins, 2);
+	assert_string_equal(c->tls_admins[1], "spiffe://h/ops");
+	assert_int_equal(c->n_tls_readers, 1);
+	assert_string_equal(c->tls_readers[0], "monitor");
 	config_free(c);
 }
 
@@ -281,6 +287,10 @@ static void refuses_and_names_line_and_key(void **state)
 		{ "socket: /b\ntls: {certificate: /a, key: /b}\n",
 		  "t:2: tls.client_ca: missing (tls needs certificate, key and client_ca)" },
 		{ "tls: {}\n", "t:1: tls.certificate: missing" },
+		{ "tls: {admins: [a]}\n", "t:1: tls.certificate: missing" },
+		{ "tls: {certificate: /a, key: /b, client_ca: /c,\n admins: [x, y], readers: [z, "
+		  "y]}\n",
+		  "t:1: tls.readers[1]: 'y' stands in tls.admins too" },
 		/* YAML that no settings file needs */
 		{ "data_dir: &a /x\n", "t:1: data_dir: anchors (&a) are not allowed" },
 		{ "data_dir: *a\n", "t:1: data_dir: aliases (*a) are not allowed" },
@@ -427,6 +437,85 @@ static void a_file_is_read_or_named(void **state)
 	assert_null(c);
 }
 
+struct changes {
+	char text[2000];
+};
+
+static void note_change(const struct config_change *change, void *userdata)
+{
+	struct changes *all = userdata;
+	size_t len = strlen(all->text);
+
+	snprintf(all->text + len, sizeof all->text - len, "%s %s>%s%s\n", change->path,
+		 change->from, change->to, change->needs_restart ? " restart" : "");
+}
+
+static void changes_are_named_key_by_key(void **state)
+{
+	static const struct {
+		const char *from, *to, *changes;
+	} cases[] = {
+		{ "", "", "" },
+		{ "", "reconcile_interval: 1m\nclaims: owner\n", "" }, /* says the defaults */
+		{ "", "reconcile_interval: 1500ms\n", "reconcile_interval 1m>1500ms\n" },
+		{ "unclaimed_grace: 0\n", "unclaimed_grace: 2h\n", "unclaimed_grace 0s>2h\n" },
+		{ "", "claims: shared\nunclaimed_vfs: leave\n",
+		  "unclaimed_vfs reset>leave\nclaims owner>shared\n" },
+		{ "", "gpu: {exclude: [41:0.4, 81:0.0], vf_quarantine_threshold: 7}\n",
+		  "gpu.vf_quarantine_threshold 2>7\ngpu.exclude []>[0000:41:00.4, "
+		  "0000:81:00.0]\n" },
+		{ "recover: {verify: /x}\n", "", "recover.verify /x>\n" },
+		{ "", "data_dir: /x\nlisten: localhost:1\n",
+		  "data_dir /var/lib/berth>/x restart\nlisten >localhost:1 restart\n" },
+		/* Other files of TLS are no restart; TLS where there was none is. */
+		{ "tls: {certificate: /a, key: /b, client_ca: /c}\n",
+		  "tls: {certificate: /x, key: /b, client_ca: /c, admins: [y]}\n",
+		  "tls.certificate /a>/x\ntls.admins []>[y]\n" },
+		{ "", "tls: {certificate: /a, key: /b, client_ca: /c}\n",
+		  "tls.certificate >/a restart\ntls.key >/b restart\ntls.client_ca >/c restart\n" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct config *from = parse(cases[i].from), *to = parse(cases[i].to);
+		struct changes all = { "" };
+
+		assert_int_equal(config_compare(from, to, note_change, &all), 0);
+		assert_string_equal(all.text, cases[i].changes);
+		config_free(from);
+		config_free(to);
+	}
+}
+
+/* What is kept is just what needs a restart. */
+static void fixed_settings_are_kept(void **state)
+{
+	struct config *running = parse("socket: /a\nlisten: localhost:1\nclaims: shared\n");
+	struct config *c = parse("socket: /b\nnvml_library: ''\nreconcile_interval: 1h\n"
+				 "tls: {certificate: /a, key: /b, client_ca: /c}\n");
+	struct changes all = { "" };
+
+	(void)state;
+	assert_int_equal(config_keep_fixed(c, running), 0);
+	assert_int_equal(config_compare(running, c, note_change, &all), 0);
+	assert_string_equal(all.text, "reconcile_interval 1m>1h\nclaims shared>owner\n");
+	assert_null(c->tls_certificate);
+	config_free(running);
+	assert_string_equal(c->socket, "/a");
+	config_free(c);
+}
+
+static void a_config_lives_as_long_as_it_is_held(void **state)
+{
+	struct config *c = parse("claims: shared\n");
+	struct config *held = config_ref(c);
+
+	(void)state;
+	config_free(c);
+	assert_int_equal(held->claims, CONFIG_CLAIMS_SHARED);
+	config_free(held);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -439,6 +528,9 @@ int main(void)
 		cmocka_unit_test(deep_nesting_is_refused_at_once),
 		cmocka_unit_test(long_file_names_leave_room_for_the_message),
 		cmocka_unit_test(a_file_is_read_or_named),
+		cmocka_unit_test(changes_are_named_key_by_key),
+		cmocka_unit_test(fixed_settings_are_kept),
+		cmocka_unit_test(a_config_lives_as_long_as_it_is_held),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
