@@ -549,6 +549,11 @@ pid_t card_client_pid(const struct card_client *c)
 	return c->helper.pid;
 }
 
+void card_client_set_timeout(struct card_client *c, uint64_t timeout_usec)
+{
+	c->timeout_usec = timeout_usec;
+}
+
 int card_client_submit(struct card_client *c, const struct card_request *request, card_done_fn done,
 		       void *userdata)
 {

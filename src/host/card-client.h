@@ -45,6 +45,9 @@ int card_client_new(const struct card_client_config *config, struct card_client 
 /* Lets the helper end (end of file) without waiting. Outstanding functions are not called. */
 struct card_client *card_client_free(struct card_client *c);
 
+/* For operations from now on. */
+void card_client_set_timeout(struct card_client *c, uint64_t timeout_usec);
+
 enum card_client_state card_client_get_state(const struct card_client *c);
 /* One sentence on why the card is stuck or not ready; "" when ready. */
 const char *card_client_reason(const struct card_client *c);

@@ -42,10 +42,16 @@ struct follower {
 	struct console_entry *entry;
 };
 
+/* A list of folders; logs borrow it, so it lives as long as the tail. */
+struct console_dirs {
+	char **at;
+	size_t n;
+};
+
 struct console_tail {
-	char **dirs;
+	struct console_dirs *dirs; /* every list so far; the last is in force */
 	size_t n_dirs;
-	uint64_t scan_usec;
+	_Atomic uint64_t scan_usec;
 	void (*line)(const char *key, const char *line, size_t len, void *userdata);
 	void (*pass)(const char *key, void *userdata);
 	void (*trouble)(const char *key, const struct error *err, void *userdata);

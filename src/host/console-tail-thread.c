@@ -237,6 +237,8 @@ static void mark_due(struct console_tail *t, uint64_t now_usec)
 	}
 	if (scan)
 		t->next_scan_usec = now_usec + t->scan_usec;
+	/* The interval may have been made shorter. */
+	t->next_scan_usec = MIN(t->next_scan_usec, now_usec + t->scan_usec);
 	if (busy)
 		t->next_busy_usec = now_usec + BUSY_USEC;
 }

@@ -93,9 +93,15 @@ static int add_entry(struct console_tail *t, struct console_entry *e)
 	return r;
 }
 
+static const struct console_dirs *dirs_in_force(const struct console_tail *t)
+{
+	return &t->dirs[t->n_dirs - 1];
+}
+
 static int add(struct console_tail *t, const char *key, const char *path)
 {
 	struct follower *more = reallocarray(t->followers, t->n_followers + 1, sizeof *more);
+	const struct console_dirs *dirs = dirs_in_force(t);
 	_free_ char *name = strdup(key);
 	struct console_entry *e;
 	int r;
@@ -108,7 +114,7 @@ static int add(struct console_tail *t, const char *key, const char *path)
 	e->id = ++t->last_id;
 	e->due = true;
 	e->watch = CONSOLE_WATCH_INIT;
-	r = console_log_init(&e->log, (const char *const *)t->dirs, t->n_dirs, path);
+	r = console_log_init(&e->log, (const char *const *)dirs->at, dirs->n, path);
 	if (r == 0)
 		r = add_entry(t, e);
 	if (r < 0) {
@@ -123,7 +129,8 @@ static int add(struct console_tail *t, const char *key, const char *path)
 
 int console_tail_add(struct console_tail *t, const char *key, const char *path, struct error *err)
 {
-	int r = console_path_check((const char *const *)t->dirs, t->n_dirs, path, err);
+	const struct console_dirs *dirs = dirs_in_force(t);
+	int r = console_path_check((const char *const *)dirs->at, dirs->n, path, err);
 
 	if (r < 0)
 		return r;
@@ -154,6 +161,50 @@ void console_tail_remove(struct console_tail *t, const char *key)
 
 /* --- Beginning and end ------------------------------------------------------------ */
 
+static void dirs_done(struct console_dirs *dirs)
+{
+	for (size_t i = 0; i < dirs->n; i++)
+		free(dirs->at[i]);
+	free(dirs->at);
+	*dirs = (struct console_dirs){ 0 };
+}
+
+/* Puts a list into force. The lists themselves never move, only the array that names them. */
+static int use_dirs(struct console_tail *t, const char *const dirs[], size_t n)
+{
+	struct console_dirs *more = reallocarray(t->dirs, t->n_dirs + 1, sizeof *more);
+	struct console_dirs fresh = { .at = calloc(MAX(n, (size_t)1), sizeof *fresh.at) };
+
+	if (more)
+		t->dirs = more;
+	for (; fresh.at && fresh.n < n; fresh.n++) {
+		fresh.at[fresh.n] = strdup(dirs[fresh.n]);
+		if (!fresh.at[fresh.n])
+			break;
+	}
+	if (!more || !fresh.at || fresh.n < n) {
+		dirs_done(&fresh);
+		return -ENOMEM;
+	}
+	t->dirs[t->n_dirs++] = fresh;
+	return 0;
+}
+
+int console_tail_configure(struct console_tail *t, const char *const dirs[], size_t n_dirs,
+			   uint64_t scan_usec)
+{
+	const struct console_dirs *now = dirs_in_force(t);
+	bool same = now->n == n_dirs;
+
+	for (size_t i = 0; same && i < n_dirs; i++)
+		same = strcmp(now->at[i], dirs[i]) == 0;
+	if (!same && use_dirs(t, dirs, n_dirs) < 0)
+		return -ENOMEM;
+	t->scan_usec = scan_usec;
+	console_tail_wake(t->thread_fd);
+	return 0;
+}
+
 static int copy_config(struct console_tail *t, const struct console_tail_config *config)
 {
 	t->scan_usec = config->scan_usec;
@@ -162,17 +213,11 @@ static int copy_config(struct console_tail *t, const struct console_tail_config 
 	t->trouble = config->trouble;
 	t->userdata = config->userdata;
 	t->needle = strdup(config->needle);
-	t->dirs = calloc(MAX(config->n_dirs, (size_t)1), sizeof *t->dirs);
-	if (!t->needle || !t->dirs)
+	if (!t->needle || use_dirs(t, config->dirs, config->n_dirs) < 0)
 		return -ENOMEM;
 	t->reader.line_max = config->line_max;
 	t->reader.needle = t->needle;
 	t->reader.needle_len = strlen(t->needle);
-	for (; t->n_dirs < config->n_dirs; t->n_dirs++) {
-		t->dirs[t->n_dirs] = strdup(config->dirs[t->n_dirs]);
-		if (!t->dirs[t->n_dirs])
-			return -ENOMEM;
-	}
 	return 0;
 }
 
@@ -270,7 +315,7 @@ struct console_tail *console_tail_free(struct console_tail *t)
 	for (size_t i = 0; i < t->n_followers; i++)
 		free(t->followers[i].key);
 	for (size_t i = 0; i < t->n_dirs; i++)
-		free(t->dirs[i]);
+		dirs_done(&t->dirs[i]);
 	free(t->entries);
 	free(t->added);
 	free(t->batches);

@@ -39,6 +39,11 @@ int console_tail_new(const struct console_tail_config *config, struct console_ta
 		     struct error *err) _must_check_;
 struct console_tail *console_tail_free(struct console_tail *t);
 
+/* New folders and interval while it runs. Logs that are followed already stay under the folders
+ * that they began with. -ENOMEM: nothing has changed. */
+int console_tail_configure(struct console_tail *t, const char *const dirs[], size_t n_dirs,
+			   uint64_t scan_usec) _must_check_;
+
 /* Follows a log from its beginning (it may not exist yet). -EEXIST, -EACCES when outside the
  * folders. */
 int console_tail_add(struct console_tail *t, const char *key, const char *path,

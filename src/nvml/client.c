@@ -508,6 +508,11 @@ int nvml_client_restart(struct nvml_client *c, bool renew)
 	return 0;
 }
 
+void nvml_client_set_timeout(struct nvml_client *c, uint64_t timeout_usec)
+{
+	c->timeout_usec = timeout_usec;
+}
+
 bool nvml_client_is_busy(const struct nvml_client *c)
 {
 	return c->busy;

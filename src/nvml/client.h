@@ -57,6 +57,9 @@ int nvml_client_set_mixed(struct nvml_client *c, struct pci_addr card, nvml_done
  * call into the library. With `renew` the deadline counts from now, for those who wait only since
  * now. -EALREADY when the answer stands already. */
 int nvml_client_restart(struct nvml_client *c, bool renew) _must_check_;
+/* For queries from now on. */
+void nvml_client_set_timeout(struct nvml_client *c, uint64_t timeout_usec);
+
 bool nvml_client_is_busy(const struct nvml_client *c);
 /* True while a helper hangs in the driver: queries are skipped. */
 bool nvml_client_is_stuck(const struct nvml_client *c);

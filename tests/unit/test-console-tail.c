@@ -489,6 +489,30 @@ static void test_many_logs(void **state)
 		fail_msg("%zu KiB more resident", (after - before) / 1024);
 }
 
+/* New folders are for logs that come; those that are followed stay. And an interval that got
+ * shorter holds at once: the scan of the long one would come in an hour. */
+static void test_configure(void **state)
+{
+	struct fixture *f = *state;
+	const char *other[] = { f->base };
+	char path[128];
+
+	start(f, NEVER);
+	add(f, "kept", "sub/kept"); /* without its folder only scans find it */
+	snprintf(path, sizeof path, "%s/new", f->base);
+	assert_int_equal(console_tail_add(f->tail, "new", path, NULL), -EACCES);
+	assert_int_equal(console_tail_configure(f->tail, other, 1, SCAN_USEC), 0);
+	assert_int_equal(console_tail_configure(f->tail, other, 1, SCAN_USEC), 0);
+	assert_int_equal(console_tail_add(f->tail, "new", path, NULL), 0);
+	assert_int_equal(console_tail_configure(f->tail, NULL, 0, SCAN_USEC), 0);
+	assert_int_equal(console_tail_add(f->tail, "none", path, NULL), -EACCES);
+	assert_int_equal(mkdir(path_of(f, "sub"), 0755), 0);
+	append(f, "sub/kept", "@1\n");
+	wait_last(f, "kept:@1");
+	append(f, "../new", "@2\n");
+	wait_last(f, "new:@2");
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -499,7 +523,7 @@ int main(void)
 		test(test_without_inotify),  test(test_trouble),
 		test(test_add_and_remove),   test(test_remove_from_within),
 		test(test_free_at_any_time), test(test_slow_loop),
-		test(test_many_logs),
+		test(test_many_logs),	     test(test_configure),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
