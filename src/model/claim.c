@@ -79,6 +79,25 @@ bool claim_name_is_external(const char *name)
 	return strncmp(name, EXTERNAL_PREFIX, strlen(EXTERNAL_PREFIX)) == 0;
 }
 
+bool claimant_owns(const struct claimant *who, uint32_t uid, const char *peer)
+{
+	if (who->is_admin)
+		return true;
+	/* The two never mix: a certificate named "root" is nobody's user. */
+	if (who->peer[0] || peer[0])
+		return strcmp(who->peer, peer) == 0;
+	return who->uid == uid;
+}
+
+const char *claimant_describe(uint32_t uid, const char *peer, char *ret, size_t size)
+{
+	if (peer[0])
+		snprintf(ret, size, "certificate %s", peer);
+	else
+		snprintf(ret, size, "user %u", uid);
+	return ret;
+}
+
 enum claim_problem claim_problem_judge(const struct claim *c, bool vf_present,
 				       uint32_t current_type, bool card_stuck)
 {

@@ -15,6 +15,8 @@
 #define CLAIM_CHANNEL_MAX 257
 #define CLAIM_BOOT_ID_MAX 64
 #define CLAIM_TIME_MAX	  40
+#define CLAIM_PEER_MAX	  256
+#define CLAIM_UID_NONE	  UINT32_MAX /* no user has it */
 
 enum claim_state {
 	CLAIM_STATE_INTENT, /* decided, not yet bound; never shown */
@@ -43,7 +45,8 @@ struct claim {
 	char assigned_at[CLAIM_TIME_MAX]; /* RFC 3339, UTC, nanoseconds; empty for an intent */
 	char boot_id[CLAIM_BOOT_ID_MAX];  /* of the boot it was made in; empty: unknown, counts as
 					     valid */
-	uint32_t uid;
+	uint32_t uid;			  /* who made it; CLAIM_UID_NONE: not a user of this host */
+	char peer[CLAIM_PEER_MAX];   /* name in the certificate of who made it; empty: a user */
 	uint32_t pid;		     /* holder given by the client; 0: none */
 	uint64_t pid_start;	     /* start time of that process in clock ticks (field 22 of
 					/proc/PID/stat) */
@@ -62,6 +65,18 @@ bool claim_name_is_valid(const char *name);
 /* "external-0000-41-00.4": the address with '-' for ':'. */
 void claim_name_external(struct pci_addr vf, char ret[static CLAIM_NAME_MAX]);
 bool claim_name_is_external(const char *name);
+
+/* Who asks for something: a user of this host, or a client by the name in its certificate. */
+struct claimant {
+	uint32_t uid;		   /* CLAIM_UID_NONE for a client with a certificate */
+	char peer[CLAIM_PEER_MAX]; /* empty for a user */
+	bool is_admin;		   /* may do with everybody's claims as with its own */
+};
+
+/* Was what `uid` and `peer` made made by this one, or may it do as if? */
+bool claimant_owns(const struct claimant *who, uint32_t uid, const char *peer);
+/* "user 1000" or "certificate NAME"; cut to size. */
+const char *claimant_describe(uint32_t uid, const char *peer, char *ret, size_t size);
 
 /* What is wrong with a claim's VF, from what was read last. type 0: nothing configured, which is no
  * problem of an intent or of a release under way. A missing VF goes before a stuck card, and that

@@ -31,6 +31,7 @@ struct claim_db {
 	dev_t log_dev; /* of the log that SQLite has open; log_ino 0: not there yet */
 	ino_t log_ino;
 	bool has_schema;
+	unsigned version; /* of the schema, as committed */
 	bool broken;
 };
 
@@ -112,7 +113,7 @@ static int check_identity(uint32_t application, uint32_t version, struct error *
 				 "claims.db has schema version %" PRIu32
 				 ", this berthd knows up to %d: made by a newer one",
 				 version, CLAIM_ROWS_VERSION);
-	if (version < CLAIM_ROWS_VERSION)
+	if (version < CLAIM_ROWS_VERSION_FIRST)
 		return error_set(err, E_STORE_UNAVAILABLE,
 				 "claims.db has schema version %" PRIu32
 				 ", which no berthd has made",
@@ -220,6 +221,7 @@ static int db_connect(struct claim_db *db, struct error *err)
 	sqlite3_busy_timeout(db->sql, BUSY_TIMEOUT_MS);
 	sqlite3_wal_hook(db->sql, db_on_commit, db);
 	claim_rows_init(&db->rows, db->sql);
+	db->version = db->rows.version;
 	return db_exec(db,
 		       "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cell_size_check = ON;"
 		       "PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY;",
@@ -241,6 +243,8 @@ static int db_check(struct claim_db *db, struct error *err)
 		r = check_identity(application, version, err);
 		if (r < 0)
 			return r;
+		db->version = version;
+		claim_rows_set_version(&db->rows, version);
 	}
 	/* Not quick_check: only this one compares tables with their indices, and so sees damage to
 	 * a name or an address. The database is small. */
@@ -275,7 +279,7 @@ static int db_load(struct claim_db *db, enum db_found found, uint64_t gen, uint6
 	int r;
 
 	if (db->has_schema) {
-		r = claim_load(db->sql, ret, &db->commits, err);
+		r = claim_load(db->sql, db->version, ret, &db->commits, err);
 		return r < 0 ? r : db_check_age(db, gen, limit, err);
 	}
 	*ret = (struct store_content){ .fresh = true };
@@ -438,6 +442,16 @@ static int db_apply_group(struct claim_db *db, struct claim_db_group *g, struct 
 	return r < 0 ? r : g->result < 0;
 }
 
+static bool needs_extending(const struct claim_db *db, const struct claim_db_group *groups,
+			    unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		for (unsigned k = 0; k < groups[i].n_ops; k++)
+			if (claim_rows_version_of(&groups[i].ops[k]) > db->version)
+				return true;
+	return false;
+}
+
 static int db_apply(struct claim_db *db, struct claim_db_group *groups, unsigned n,
 		    struct error *err)
 {
@@ -446,6 +460,8 @@ static int db_apply(struct claim_db *db, struct claim_db_group *groups, unsigned
 
 	if (!db->has_schema && claim_rows_create(&db->rows, db->commits) != SQLITE_OK)
 		return db_error(db, err, "tables cannot be made");
+	if (needs_extending(db, groups, n) && claim_rows_extend(&db->rows) != SQLITE_OK)
+		return db_error(db, err, "tables cannot be extended");
 	for (unsigned i = 0; i < n; i++) {
 		r = db_apply_group(db, &groups[i], err);
 		if (r < 0)
@@ -489,8 +505,10 @@ int claim_db_commit(struct claim_db *db, struct claim_db_group *groups, unsigned
 		/* After some errors SQLite has rolled back by itself. */
 		if (!sqlite3_get_autocommit(db->sql))
 			(void)db_exec(db, "ROLLBACK", "cannot be rolled back", NULL);
+		claim_rows_set_version(&db->rows, db->version);
 		return r;
 	}
+	db->version = db->rows.version;
 	db->has_schema = true;
 	db->commits++;
 	db_note_log(db);

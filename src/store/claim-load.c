@@ -138,7 +138,7 @@ static int read_claim(const struct row_reader *r, struct store_content *content)
 	    (k = row_copy(r, 13, c.owner, sizeof c.owner)) < 0 ||
 	    (k = row_copy(r, 14, c.console_log, sizeof c.console_log)) < 0 ||
 	    (k = row_copy(r, 15, c.channel, sizeof c.channel)) < 0 ||
-	    (k = read_claim_numbers(r, &c)) < 0)
+	    (k = row_copy(r, 16, c.peer, sizeof c.peer)) < 0 || (k = read_claim_numbers(r, &c)) < 0)
 		return k;
 	if (!claim_name_is_valid(c.name))
 		return row_bad(r, 0, "is not a valid name");
@@ -221,27 +221,34 @@ static int read_twice(const struct row_reader *r, struct store_content *content 
 static const struct {
 	const char *table;
 	const char *query;
+	const char *first_query; /* with the first version of the tables; NULL: the same */
 	int (*read)(const struct row_reader *r, struct store_content *content);
 } tables[] = {
 	{ "claims",
 	  "SELECT name, state, profile, type_id, vf, card, placement_id, placement_size, "
 	  "assigned_at,"
-	  " boot_id, uid, pid, pid_start, owner, console_log, channel FROM claims NOT INDEXED "
-	  "ORDER BY rowid",
+	  " boot_id, uid, pid, pid_start, owner, console_log, channel, peer"
+	  " FROM claims NOT INDEXED ORDER BY rowid",
+	  "SELECT name, state, profile, type_id, vf, card, placement_id, placement_size, "
+	  "assigned_at,"
+	  " boot_id, uid, pid, pid_start, owner, console_log, channel, '' AS peer"
+	  " FROM claims NOT INDEXED ORDER BY rowid",
 	  read_claim },
-	{ "undos", "SELECT vf, card, type_id FROM undos NOT INDEXED ORDER BY rowid", read_undo },
+	{ "undos", "SELECT vf, card, type_id FROM undos NOT INDEXED ORDER BY rowid", NULL,
+	  read_undo },
 	{ "cards",
-	  "SELECT card, cordoned, catalogue, recovery FROM cards NOT INDEXED ORDER BY rowid",
+	  "SELECT card, cordoned, catalogue, recovery FROM cards NOT INDEXED ORDER BY rowid", NULL,
 	  read_card },
-	{ "adoptable", "SELECT vf FROM adoptable NOT INDEXED ORDER BY rowid", read_adoptable },
+	{ "adoptable", "SELECT vf FROM adoptable NOT INDEXED ORDER BY rowid", NULL,
+	  read_adoptable },
 	{ "claims",
 	  "SELECT name FROM claims NOT INDEXED GROUP BY name COLLATE BINARY HAVING count(*) > 1",
-	  read_twice },
+	  NULL, read_twice },
 	{ "claims and undos",
 	  "SELECT vf FROM (SELECT vf FROM claims NOT INDEXED UNION ALL SELECT vf FROM undos NOT "
 	  "INDEXED)"
 	  " GROUP BY vf HAVING count(*) > 1",
-	  read_twice },
+	  NULL, read_twice },
 };
 
 static int load_error(sqlite3 *sql, const char *table, struct error *err)
@@ -250,12 +257,16 @@ static int load_error(sqlite3 *sql, const char *table, struct error *err)
 			 sqlite3_errmsg(sql));
 }
 
-static int load_table(sqlite3 *sql, size_t i, struct store_content *content, struct error *err)
+static int load_table(sqlite3 *sql, unsigned version, size_t i, struct store_content *content,
+		      struct error *err)
 {
 	struct row_reader reader = { .table = tables[i].table, .err = err };
+	const char *query = tables[i].query;
 	int rc, r = 0;
 
-	if (sqlite3_prepare_v2(sql, tables[i].query, -1, &reader.st, NULL) != SQLITE_OK)
+	if (version < CLAIM_ROWS_VERSION_PEER && tables[i].first_query)
+		query = tables[i].first_query;
+	if (sqlite3_prepare_v2(sql, query, -1, &reader.st, NULL) != SQLITE_OK)
 		return load_error(sql, tables[i].table, err);
 	while (r == 0 && (rc = sqlite3_step(reader.st)) != SQLITE_DONE)
 		r = rc == SQLITE_ROW ? tables[i].read(&reader, content)
@@ -285,7 +296,8 @@ static int load_commits(sqlite3 *sql, uint64_t *ret, struct error *err)
 	return r;
 }
 
-int claim_load(sqlite3 *sql, struct store_content *ret, uint64_t *ret_commits, struct error *err)
+int claim_load(sqlite3 *sql, unsigned version, struct store_content *ret, uint64_t *ret_commits,
+	       struct error *err)
 {
 	_cleanup_(claim_content_done) struct store_content content = { 0 };
 	uint64_t commits = 0;
@@ -293,7 +305,7 @@ int claim_load(sqlite3 *sql, struct store_content *ret, uint64_t *ret_commits, s
 
 	r = load_commits(sql, &commits, err);
 	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(tables); i++)
-		r = load_table(sql, i, &content, err);
+		r = load_table(sql, version, i, &content, err);
 	if (r < 0)
 		return r;
 	*ret = content;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "store/claim-store.h"
 
-int claim_load(sqlite3 *sql, struct store_content *ret, uint64_t *ret_commits,
+/* version: of the tables. */
+int claim_load(sqlite3 *sql, unsigned version, struct store_content *ret, uint64_t *ret_commits,
 	       struct error *err) _must_check_;
 void claim_content_done(struct store_content *c);

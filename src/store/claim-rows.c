@@ -52,6 +52,10 @@ static const char schema[] =
 	"PRAGMA application_id = 0x62727468;" /* "brth" */
 	"PRAGMA user_version = 1;";
 
+static const char extension[] =
+	"ALTER TABLE claims ADD COLUMN peer TEXT NOT NULL DEFAULT '' CHECK (length(peer) < 256);"
+	"PRAGMA user_version = 2;";
+
 /* ON CONFLICT names the key: INSERT OR REPLACE would also delete another claim that has the VF. */
 static const char *const query_text[CLAIM_ROWS_N] = {
 	[CLAIM_ROWS_PUT_CLAIM] =
@@ -80,9 +84,33 @@ static const char *const query_text[CLAIM_ROWS_N] = {
 	[CLAIM_ROWS_COMMITS] = "UPDATE meta SET commits = ?1",
 };
 
+static const char put_claim_with_peer[] =
+	"INSERT INTO claims (name, state, profile, type_id, vf, card, placement_id,"
+	" placement_size, assigned_at, boot_id, uid, pid, pid_start, owner, console_log, channel,"
+	" peer)"
+	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)"
+	" ON CONFLICT (name) DO UPDATE SET state = ?2, profile = ?3, type_id = ?4, vf = ?5,"
+	" card = ?6, placement_id = ?7, placement_size = ?8, assigned_at = ?9, boot_id = ?10,"
+	" uid = ?11, pid = ?12, pid_start = ?13, owner = ?14, console_log = ?15, channel = ?16,"
+	" peer = ?17";
+
 void claim_rows_init(struct claim_rows *rows, sqlite3 *sql)
 {
-	*rows = (struct claim_rows){ .sql = sql };
+	*rows = (struct claim_rows){ .sql = sql, .version = CLAIM_ROWS_VERSION_FIRST };
+}
+
+void claim_rows_set_version(struct claim_rows *rows, unsigned version)
+{
+	if (version == rows->version)
+		return;
+	rows->version = version;
+	sqlite3_finalize(TAKE(rows->queries[CLAIM_ROWS_PUT_CLAIM]));
+}
+
+unsigned claim_rows_version_of(const struct store_op *op)
+{
+	return op->kind == STORE_OP_PUT_CLAIM && op->claim.peer[0] ? CLAIM_ROWS_VERSION_PEER
+								   : CLAIM_ROWS_VERSION_FIRST;
 }
 
 void claim_rows_done(struct claim_rows *rows)
@@ -96,9 +124,12 @@ void claim_rows_done(struct claim_rows *rows)
 
 static int rows_prepare(struct claim_rows *rows, enum claim_rows_query q, sqlite3_stmt **ret)
 {
+	bool with_peer = q == CLAIM_ROWS_PUT_CLAIM && rows->version >= CLAIM_ROWS_VERSION_PEER;
+
 	if (!rows->queries[q]) {
-		int rc = sqlite3_prepare_v3(rows->sql, query_text[q], -1, SQLITE_PREPARE_PERSISTENT,
-					    &rows->queries[q], NULL);
+		int rc = sqlite3_prepare_v3(rows->sql,
+					    with_peer ? put_claim_with_peer : query_text[q], -1,
+					    SQLITE_PREPARE_PERSISTENT, &rows->queries[q], NULL);
 
 		if (rc != SQLITE_OK)
 			return rc;
@@ -143,6 +174,9 @@ static void bind_claim(sqlite3_stmt *st, const struct claim *c)
 	bind_text(st, 14, c->owner);
 	bind_text(st, 15, c->console_log);
 	bind_text(st, 16, c->channel);
+	/* Only there with the newer tables; claim_rows_version_of() sees to it that they are. */
+	if (sqlite3_bind_parameter_count(st) >= 17)
+		bind_text(st, 17, c->peer);
 }
 
 static void bind_op(sqlite3_stmt *st, enum claim_rows_query q, const struct store_op *op)
@@ -240,6 +274,15 @@ int claim_rows_set_commits(struct claim_rows *rows, uint64_t commits)
 	return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
+int claim_rows_extend(struct claim_rows *rows)
+{
+	int rc = sqlite3_exec(rows->sql, extension, NULL, NULL, NULL);
+
+	if (rc == SQLITE_OK)
+		claim_rows_set_version(rows, CLAIM_ROWS_VERSION);
+	return rc;
+}
+
 int claim_rows_create(struct claim_rows *rows, uint64_t commits)
 {
 	sqlite3_stmt *st = NULL;
@@ -292,6 +335,7 @@ static int check_claim_text(const struct claim *c, struct error *err)
 		{ c->owner, sizeof c->owner, "owner" },
 		{ c->console_log, sizeof c->console_log, "console_log" },
 		{ c->channel, sizeof c->channel, "channel" },
+		{ c->peer, sizeof c->peer, "peer" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {

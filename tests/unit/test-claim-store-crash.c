@@ -3,7 +3,7 @@
  * Killed at any instant, or out of space: the database loads, holds all that was acknowledged, and
  * what it holds is the work up to some submit and nothing of a later one.
  *
- * The program runs itself as the victim: `test-claim-store-crash victim DIR BASE WINDOW`.
+ * The program runs itself as the victim: `test-claim-store-crash victim DIR BASE WINDOW [PEER]`.
  */
 #include "claim-store-fixture.h"
 
@@ -30,7 +30,8 @@ struct victim {
 	struct claim_store *store;
 	uint32_t next; /* to be submitted */
 	uint32_t acknowledged;
-	uint32_t window; /* submits under way */
+	uint32_t window;  /* submits under way */
+	const char *peer; /* of its claims; NULL: none */
 };
 
 static void victim_submit(struct victim *v);
@@ -52,6 +53,8 @@ static void victim_submit(struct victim *v)
 				   fixture_put(v->next % SLOTS + SLOTS) };
 
 	ops[0].claim.type_id = ops[1].claim.type_id = ++v->next;
+	if (v->peer)
+		str_copy_cut(ops[0].claim.peer, sizeof ops[0].claim.peer, v->peer);
 	if (claim_store_submit(v->store, ops, 2, victim_on_done, v) < 0)
 		_exit(4);
 }
@@ -81,6 +84,7 @@ static int victim_main(char **argv)
 	if (str_to_u32(argv[3], &v.next) < 0 || str_to_u32(argv[4], &v.window) < 0)
 		return 2;
 	v.acknowledged = v.next;
+	v.peer = argv[5];
 	if (sd_event_new(&config.event) < 0 || claim_store_new(&config, &v.store, NULL) < 0)
 		return 2;
 	return sd_event_loop(config.event);
@@ -88,12 +92,17 @@ static int victim_main(char **argv)
 
 /* ---- the test's side ---- */
 
-static pid_t victim_start(const struct fixture *f, uint32_t base, const char *window,
-			  const char *fault, int *ret_fd)
+static pid_t victim_start_with(const struct fixture *f, uint32_t base, const char *window,
+			       const char *peer, const char *fault, int *ret_fd)
 {
 	char number[16];
-	char *argv[] = { (char *)"victim", (char *)"victim", (char *)f->dir,
-			 number,	   (char *)window,   NULL };
+	char *argv[] = { (char *)"victim",
+			 (char *)"victim",
+			 (char *)f->dir,
+			 number,
+			 (char *)window,
+			 (char *)peer,
+			 NULL };
 	posix_spawn_file_actions_t actions;
 	int fds[2];
 	pid_t pid;
@@ -110,6 +119,12 @@ static pid_t victim_start(const struct fixture *f, uint32_t base, const char *wi
 	close(fds[1]);
 	*ret_fd = fds[0];
 	return pid;
+}
+
+static pid_t victim_start(const struct fixture *f, uint32_t base, const char *window,
+			  const char *fault, int *ret_fd)
+{
+	return victim_start_with(f, base, window, NULL, fault, ret_fd);
 }
 
 /* Waits for its end by SIGKILL; the number of submits it had acknowledged, `base` included. */
@@ -229,6 +244,43 @@ static void test_fault_points(void **state)
 			assert_int_equal(access(fixture_path(f, "claims.gen"), F_OK), -1);
 		}
 		assert_int_equal(assert_prefix(f), cases[i].stored);
+	}
+}
+
+/* The tables change with the first claim of a peer, in its commit and not around it. */
+static void test_killed_while_tables_change(void **state)
+{
+	const struct {
+		const char *fault;
+		uint32_t stored;
+	} cases[] = {
+		{ "store.before-commit:1", 3 },
+		{ "store.after-commit:1", 4 },
+		{ "store.after-gen:1", 4 },
+	};
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct store_op op = fixture_put(79);
+		int fd;
+		pid_t pid;
+
+		fixture_remove_files(f);
+		pid = victim_start(f, 0, "1", "store.after-commit:3", &fd);
+		assert_int_equal(victim_finish(pid, fd, 0), 2);
+		assert_int_equal(assert_prefix(f), 3);
+		pid = victim_start_with(f, 3, "1", "ops", cases[i].fault, &fd);
+		assert_int_equal(victim_finish(pid, fd, 3), 3);
+		assert_int_equal(assert_prefix(f), cases[i].stored);
+		/* Two claims a submit; the fourth one's first is the peer's. */
+		for (unsigned k = 0; k < f->content.n_claims; k++)
+			assert_int_equal(f->claims[k].peer[0] != '\0',
+					 f->claims[k].type_id == 4 &&
+						 strcmp(f->claims[k].name, "claim-3") == 0);
+		fixture_open(f);
+		str_copy_cut(op.claim.peer, sizeof op.claim.peer, "ops");
+		assert_int_equal(fixture_commit(f, &op, 1), 0);
+		fixture_close(f);
 	}
 }
 
@@ -369,12 +421,13 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_killed_at_any_instant, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_fault_points, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_killed_while_tables_change, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_log_lost_after_kill, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_file_size_limit, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
 	};
 
-	if (argc == 5 && strcmp(argv[1], "victim") == 0)
+	if (argc >= 5 && strcmp(argv[1], "victim") == 0)
 		return victim_main(argv);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

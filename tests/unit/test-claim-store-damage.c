@@ -266,7 +266,8 @@ static void test_foreign_and_newer(void **state)
 		{ "PRAGMA application_id = 1", "another application" },
 		{ "PRAGMA application_id = 0", "another application" },
 		{ "PRAGMA application_id = -1", "another application" },
-		{ "PRAGMA user_version = 2", "made by a newer one" },
+		{ "PRAGMA user_version = 3", "made by a newer one" },
+		{ "PRAGMA user_version = 2", "no such column: peer" }, /* it is not what it says */
 		{ "PRAGMA user_version = 0", "version 0" },
 		{ "PRAGMA user_version = -1", "made by a newer one" },
 		{ "PRAGMA application_id = 0; PRAGMA user_version = 0", "another application" },

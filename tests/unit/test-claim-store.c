@@ -3,9 +3,11 @@
 #include "claim-store-fixture.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 
 static int setup(void **state)
 {
@@ -56,6 +58,7 @@ static struct claim big_claim(void)
 	fill(c.owner, sizeof c.owner, "Zoë \"日本\"\n🖧 ");
 	fill(c.console_log, sizeof c.console_log, "/var/log/berth/ü");
 	fill(c.channel, sizeof c.channel, "unix:/run/");
+	fill(c.peer, sizeof c.peer, "spiffe://");
 	return c;
 }
 
@@ -77,6 +80,7 @@ static void assert_claim_equal(const struct claim *a, const struct claim *b)
 	assert_string_equal(a->owner, b->owner);
 	assert_string_equal(a->console_log, b->console_log);
 	assert_string_equal(a->channel, b->channel);
+	assert_string_equal(a->peer, b->peer);
 }
 
 /* ---- storing ---- */
@@ -354,6 +358,82 @@ static void test_log_is_written_back(void **state)
 		fixture_run_once(f, deadline);
 }
 
+/* ---- the second version of the tables ---- */
+
+/* As it stands in the file; nobody may have it open. */
+static unsigned stored_version(const struct fixture *f)
+{
+	_free_ char *bytes = NULL;
+	size_t len;
+
+	assert_int_equal(
+		file_read_at(AT_FDCWD, fixture_path(f, "claims.db"), 1 << 20, &bytes, &len), 0);
+	assert_true(len > 64);
+	return (unsigned char)bytes[63];
+}
+
+static struct store_op put_of_peer(unsigned n, const char *peer)
+{
+	struct store_op op = fixture_put(n);
+
+	op.claim.uid = CLAIM_UID_NONE;
+	str_copy_cut(op.claim.peer, sizeof op.claim.peer, peer);
+	return op;
+}
+
+/* Until a record needs it, an older berthd can read the database. */
+static void test_version_goes_up_when_needed(void **state)
+{
+	struct store_op first = fixture_put(1), peer = put_of_peer(2, "ops"),
+			third = fixture_put(3);
+	struct fixture *f = *state;
+
+	fixture_open(f);
+	assert_int_equal(fixture_commit(f, &first, 1), 0);
+	fixture_close(f);
+	assert_int_equal(stored_version(f), 1);
+	fixture_open(f);
+	assert_int_equal(f->state, STORE_STATE_READY);
+	assert_string_equal(f->claims[0].peer, "");
+	assert_int_equal(fixture_commit(f, &peer, 1), 0);
+	assert_int_equal(fixture_commit(f, &third, 1), 0);
+	fixture_close(f);
+	assert_int_equal(stored_version(f), 2);
+	fixture_open(f);
+	assert_int_equal(f->content.n_claims, 3);
+	assert_claim_equal(&f->claims[0], &first.claim);
+	assert_claim_equal(&f->claims[1], &peer.claim);
+	assert_claim_equal(&f->claims[2], &third.claim);
+	/* A user's claim in the place of a client's. */
+	first.claim.vf = peer.claim.vf;
+	memcpy(first.claim.name, peer.claim.name, sizeof first.claim.name);
+	assert_int_equal(fixture_commit(f, &first, 1), 0);
+	fixture_open(f);
+	assert_string_equal(f->claims[1].peer, "");
+}
+
+/* What goes up with a record that is refused goes back with it. */
+static void test_version_goes_back(void **state)
+{
+	struct store_op first = fixture_put(1), peer = put_of_peer(2, "ops"),
+			third = fixture_put(3);
+	struct fixture *f = *state;
+
+	peer.claim.vf = first.claim.vf;
+	fixture_open(f);
+	assert_int_equal(fixture_commit(f, &first, 1), 0);
+	assert_int_equal(fixture_commit(f, &peer, 1), -EEXIST);
+	assert_int_equal(fixture_commit(f, &third, 1), 0);
+	fixture_close(f);
+	assert_int_equal(stored_version(f), 1);
+	fixture_open(f);
+	assert_int_equal(f->content.n_claims, 2);
+	peer = put_of_peer(2, "ops");
+	assert_int_equal(fixture_commit(f, &peer, 1), 0);
+	fixture_open(f);
+	assert_int_equal(f->content.n_claims, 3);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -367,6 +447,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_refused_records, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_free_finishes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_log_is_written_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_version_goes_up_when_needed, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_version_goes_back, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,6 +118,39 @@ static void judges_what_was_read_last(void **state)
 	}
 }
 
+static void owners_and_their_like(void **state)
+{
+	static const struct {
+		struct claimant who;
+		uint32_t uid;
+		const char *peer;
+		bool owns;
+	} cases[] = {
+		{ { .uid = 1000 }, 1000, "", true },
+		{ { .uid = 1000 }, 1001, "", false },
+		{ { .uid = 0 }, 1000, "", false }, /* root is an admin, not a number */
+		{ { .uid = 0, .is_admin = true }, 1000, "", true },
+		{ { .uid = 0, .is_admin = true }, CLAIM_UID_NONE, "ops", true },
+		{ { .uid = CLAIM_UID_NONE, .peer = "ops" }, CLAIM_UID_NONE, "ops", true },
+		{ { .uid = CLAIM_UID_NONE, .peer = "ops" }, CLAIM_UID_NONE, "Ops", false },
+		{ { .uid = CLAIM_UID_NONE, .peer = "ops", .is_admin = true }, 1000, "", true },
+		/* A user and a certificate are never the same. */
+		{ { .uid = CLAIM_UID_NONE, .peer = "ops" }, CLAIM_UID_NONE, "", false },
+		{ { .uid = CLAIM_UID_NONE }, CLAIM_UID_NONE, "ops", false },
+		{ { .uid = 1000 }, 1000, "ops", false },
+		{ { .uid = 1000, .peer = "ops" }, 1000, "", false },
+	};
+	char text[20];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		if (claimant_owns(&cases[i].who, cases[i].uid, cases[i].peer) != cases[i].owns)
+			fail_msg("case %zu", i);
+	assert_string_equal(claimant_describe(1000, "", text, sizeof text), "user 1000");
+	assert_string_equal(claimant_describe(CLAIM_UID_NONE, "a long name", text, sizeof text),
+			    "certificate a long ");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -125,6 +158,7 @@ int main(void)
 		cmocka_unit_test(states_and_problems_have_names),
 		cmocka_unit_test(adopted_claims_are_named_after_the_vf),
 		cmocka_unit_test(judges_what_was_read_last),
+		cmocka_unit_test(owners_and_their_like),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
