@@ -18,6 +18,16 @@ int http_listen_unix(const char *path, int *ret_fd, struct stat *ret_id,
 /* Removes the socket unless another one has taken its place. */
 void http_unlink_unix(const char *path, const struct stat *id);
 
+/* Is an inherited descriptor a Unix socket that listens at this path? */
+int http_listen_check_unix(int fd, const char *path, struct error *err) _must_check_;
+
 /* "ADDRESS:PORT" or "[ADDRESS]:PORT", numeric or "localhost". Puts the host part into ret_host. */
 int http_listen_tcp(const char *listen, int *ret_fd, char *ret_host, size_t host_size,
 		    struct error *err) _must_check_;
+
+/* Is an inherited descriptor a TCP socket that listens there? Port 0 stands for any. */
+int http_listen_check_tcp(int fd, const char *listen, char *ret_host, size_t host_size,
+			  struct error *err) _must_check_;
+
+/* "ADDRESS:PORT" of the other end, "" where it cannot be told. */
+void http_listen_peer_address(int fd, char *ret, size_t size);

@@ -13,6 +13,8 @@
 void http_request_set_response(struct http_request *req, int status, struct MHD_Response *take)
 {
 	assert(!req->replied);
+	if (req->tell_replied)
+		req->tell_replied(req, status, req->problem, req->userdata);
 	req->replied = true;
 	req->status = status;
 	req->response = take;
@@ -120,6 +122,7 @@ void http_reply_json(struct http_request *req, int status, json_t *take)
 
 void http_reply_problem(struct http_request *req, int code, const char *detail, json_t *take_extra)
 {
+	req->problem = abs(code);
 	reply_json_as(req, http_problem_status(code), HTTP_PROBLEM_TYPE,
 		      http_problem_json(code, detail, take_extra));
 }

@@ -30,6 +30,7 @@ void http_request_free(struct http_request *req)
 	if (req->response)
 		MHD_destroy_response(req->response);
 	http_body_unref(req->shared);
+	http_tls_peer_unref(req->tls_peer);
 	free(req->body);
 	free(req->extra);
 	free(req);
@@ -61,21 +62,33 @@ static bool host_is_allowed(const struct http_request *req, const char *version)
  * connection after such an answer, so the body need not be read. */
 static void request_begin(struct http_request *req, const char *method, const char *version)
 {
-	const struct http_conn *conn = req->conn;
+	struct http_conn *conn = req->conn;
+	bool is_plain = conn->listener->is_tcp && !conn->listener->is_tls;
+	struct error err = ERROR_INIT;
 	uint64_t length;
+	int judged = 0;
 
 	req->started = true;
 	req->is_tcp = conn->listener->is_tcp;
 	req->has_peer = conn->has_peer;
 	req->peer = conn->peer;
+	memcpy(req->address, conn->address, sizeof(req->address));
 	req->is_head = strcmp(method, "HEAD") == 0;
 	str_copy_cut(req->method, sizeof(req->method), req->is_head ? "GET" : method);
 
-	if (req->is_tcp && !host_is_allowed(req, version))
+	if (conn->listener->is_tls)
+		judged = http_conn_judge(conn, &err);
+	req->tls_peer = http_tls_peer_ref(conn->tls_peer);
+	/* Over TLS a page under a foreign name fails at our certificate, so any Host will do. */
+	if (judged < 0)
+		http_reply_error(req, E_FORBIDDEN, &err);
+	else if (is_plain && !host_is_allowed(req, version))
 		http_reply_problem(req, E_FORBIDDEN,
 				   "the Host header must be an IP address or localhost", NULL);
-	else if (req->is_tcp && strcmp(req->method, "GET") != 0)
-		http_reply_problem(req, E_FORBIDDEN, "TCP serves reading only; use the Unix socket",
+	else if (is_plain && strcmp(req->method, "GET") != 0)
+		http_reply_problem(req, E_FORBIDDEN,
+				   "TCP without TLS serves reading only; use the Unix socket, or "
+				   "TLS with a client certificate",
 				   NULL);
 	else if (!declares_body(req, &length))
 		return;
@@ -110,7 +123,6 @@ static enum MHD_Result take_body(struct http_request *req, const char *data, siz
 static void request_dispatch(struct http_request *req)
 {
 	struct http_server *server = req->conn->listener->server;
-	const struct http_route *route;
 	char allow[64];
 	int r;
 
@@ -122,15 +134,15 @@ static void request_dispatch(struct http_request *req)
 		http_reply_problem(req, E_BAD_REQUEST, "the query cannot be decoded", NULL);
 		return;
 	}
-	r = http_route_find(server->routes, server->n_routes, req->method, req->path, &route,
+	r = http_route_find(server->routes, server->n_routes, req->method, req->path, &req->route,
 			    &req->params, allow, sizeof(allow));
 	if (r == -EPERM) {
 		http_request_add_header(req, "Allow", allow);
 		http_reply_problem(req, E_METHOD_NOT_ALLOWED, NULL, NULL);
 	} else if (r < 0) {
 		http_reply_problem(req, E_NOT_FOUND, "no such path", NULL);
-	} else {
-		route->handle(req, server->userdata);
+	} else if (!server->config.admit || server->config.admit(req, server->userdata)) {
+		req->route->handle(req, server->userdata);
 	}
 }
 
@@ -212,6 +224,11 @@ void http_request_completed(struct http_request *req, bool report)
 }
 
 /* --- Accessors ------------------------------------------------------------------------------ */
+
+void *http_request_userdata(const struct http_request *req)
+{
+	return req->userdata;
+}
 
 const char *http_request_method(const struct http_request *req)
 {
@@ -322,6 +339,36 @@ bool http_request_peer(const struct http_request *req, struct http_peer *ret)
 bool http_request_is_tcp(const struct http_request *req)
 {
 	return req->is_tcp;
+}
+
+const char *http_request_address(const struct http_request *req)
+{
+	return req->address;
+}
+
+const char *http_request_tls_name(const struct http_request *req)
+{
+	return req->tls_peer ? http_tls_peer_name(req->tls_peer) : NULL;
+}
+
+bool http_request_tls_has_name(const struct http_request *req, const char *name)
+{
+	return req->tls_peer && http_tls_peer_has_name(req->tls_peer, name);
+}
+
+const struct http_route *http_request_route(struct http_request *req)
+{
+	const struct http_server *server;
+	char allow[64];
+
+	/* A request that was refused by its headers was not routed. */
+	if (req->route || !req->conn)
+		return req->route;
+	server = req->conn->listener->server;
+	if (http_route_find(server->routes, server->n_routes, req->method, req->path, &req->route,
+			    &req->params, allow, sizeof(allow)) < 0)
+		req->route = NULL;
+	return req->route;
 }
 
 void http_request_on_hangup(struct http_request *req,

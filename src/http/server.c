@@ -16,6 +16,9 @@
 #define POOL_OVERHEAD (size_t)(8 * 1024)
 /* So many rounds at once before other sources of the loop get their turn. */
 #define RUNS_AT_ONCE 8
+/* How often a handshake that waits is looked at although nothing came. */
+#define HANDSHAKE_MSEC 20
+#define TCP_PRIORITY   (SD_EVENT_PRIORITY_NORMAL + 10)
 
 static uint64_t server_now(const struct http_server *server)
 {
@@ -154,6 +157,13 @@ static struct http_conn *conn_new(struct http_listener *listener, struct MHD_Con
 	conn->listener = listener;
 	conn->mhd = mhd;
 	conn->fd = info->connect_fd;
+	if (listener->is_tcp)
+		http_listen_peer_address(conn->fd, conn->address, sizeof(conn->address));
+	if (listener->is_tls && http_conn_begin_tls(conn) < 0) {
+		http_conn_end_tls(conn);
+		free(conn);
+		return NULL;
+	}
 	if (!listener->is_tcp && getsockopt(conn->fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) == 0 &&
 	    size == sizeof(cred)) {
 		conn->has_peer = true;
@@ -180,6 +190,7 @@ static void conn_free(struct http_conn *conn)
 		break;
 	}
 	sd_event_source_disable_unref(conn->hangup);
+	http_conn_end_tls(conn);
 	free(conn);
 	check_stopped(server);
 }
@@ -189,6 +200,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **socket_c
 {
 	struct http_listener *listener = cls;
 
+	listener->progressed = true;
 	if (code == MHD_CONNECTION_NOTIFY_STARTED)
 		*socket_context = conn_new(listener, mhd);
 	else if (*socket_context)
@@ -213,10 +225,13 @@ static void *on_request_line(void *cls _unused_, const char *uri, struct MHD_Con
 
 	if (!conn)
 		return NULL;
+	conn->has_spoken = conn->listener->progressed = true;
 	req = http_request_new(uri);
 	if (!req)
 		return NULL;
 	req->conn = conn;
+	req->tell_replied = conn->listener->server->config.replied;
+	req->userdata = conn->listener->server->userdata;
 	conn->req = req;
 	if (conn->state == HTTP_CONN_IDLE)
 		http_conn_set_state(conn, HTTP_CONN_READING);
@@ -231,6 +246,7 @@ static enum MHD_Result on_request(void *cls _unused_, struct MHD_Connection *mhd
 
 	if (!conn || !*con_cls)
 		return MHD_NO;
+	conn->listener->progressed = true;
 	return http_request_step(*con_cls, conn, method, version, data, data_len);
 }
 
@@ -272,13 +288,15 @@ static void listener_run(struct http_listener *listener)
 
 	listener->running = true;
 	for (unsigned i = 0; i < RUNS_AT_ONCE; i++) {
-		listener->resumed = false;
+		listener->resumed = listener->progressed = false;
 		MHD_run(listener->daemon);
 		if (listener->resumed)
 			continue;
 		/* Its epoll is edge-triggered: what it did not finish must be asked for. */
 		if (MHD_get_timeout(listener->daemon, &timeout_msec) != MHD_YES)
 			timeout_msec = UINT64_MAX;
+		if (timeout_msec == 0 && http_conn_only_handshakes(listener))
+			timeout_msec = HANDSHAKE_MSEC;
 		if (timeout_msec > 0)
 			break;
 	}
@@ -308,11 +326,15 @@ static int listener_start(struct http_listener *listener, unsigned connections, 
 {
 	struct http_server *server = listener->server;
 	const union MHD_DaemonInfo *info;
+	const struct MHD_OptionItem plain[] = { { MHD_OPTION_END, 0, NULL } };
+	unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+			 (listener->is_tls ? MHD_USE_TLS : 0U);
 	int r;
 
 	listener->daemon = MHD_start_daemon(
-		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, listener,
-		MHD_OPTION_LISTEN_SOCKET, listener->fd, MHD_OPTION_CONNECTION_LIMIT, connections,
+		flags, 0, NULL, NULL, on_request, listener, MHD_OPTION_ARRAY,
+		listener->is_tls ? http_conn_tls_options() : plain, MHD_OPTION_LISTEN_SOCKET,
+		listener->fd, MHD_OPTION_CONNECTION_LIMIT, connections,
 		MHD_OPTION_PER_IP_CONNECTION_LIMIT, per_ip, MHD_OPTION_CONNECTION_TIMEOUT, 0U,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, server->config.header_limit + POOL_OVERHEAD,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener, MHD_OPTION_NOTIFY_COMPLETED,
@@ -328,6 +350,12 @@ static int listener_start(struct http_listener *listener, unsigned connections, 
 	if (r >= 0)
 		r = sd_event_add_time_relative(server->config.event, &listener->timer,
 					       CLOCK_MONOTONIC, 0, 1, on_listener_timer, listener);
+	/* A handshake costs a millisecond or more of computing: many at once must not hold up those
+	 * on the host itself. */
+	if (r >= 0 && listener->is_tcp)
+		r = sd_event_source_set_priority(listener->io, TCP_PRIORITY);
+	if (r >= 0 && listener->is_tcp)
+		r = sd_event_source_set_priority(listener->timer, TCP_PRIORITY);
 	return r < 0 ? error_set_errno(err, r, "cannot add the HTTP server to the loop") : 0;
 }
 
@@ -366,6 +394,32 @@ static void set_defaults(struct http_server_config *c)
 	c->body_limit = c->body_limit ? c->body_limit : (size_t)64 * 1024;
 }
 
+static int listen_tcp(struct http_server *server, struct error *err)
+{
+	struct http_listener *l = &server->tcp_listener;
+	const char *at = server->config.listen;
+
+	if (l->is_inherited)
+		return http_listen_check_tcp(l->fd, at, l->host, sizeof(l->host), err);
+	return http_listen_tcp(at, &l->fd, l->host, sizeof(l->host), err);
+}
+
+static int listen_unix(struct http_server *server, struct error *err)
+{
+	struct http_listener *l = &server->unix_listener;
+
+	if (l->is_inherited)
+		return http_listen_check_unix(l->fd, server->socket_path, err);
+	return http_listen_unix(server->socket_path, &l->fd, &server->socket_id, err);
+}
+
+/* One that was made for us stays for whoever made it. */
+static void unlink_socket(const struct http_server *server)
+{
+	if (server->socket_path && !server->unix_listener.is_inherited)
+		http_unlink_unix(server->socket_path, &server->socket_id);
+}
+
 static int server_start(struct http_server *server, struct error *err)
 {
 	const struct http_server_config *config = &server->config;
@@ -382,20 +436,25 @@ static int server_start(struct http_server *server, struct error *err)
 	(void)sd_event_source_set_enabled(server->deadlines, SD_EVENT_OFF);
 	/* TCP first: the Unix socket appears when everything else is known to work. */
 	if (config->listen) {
-		r = http_listen_tcp(config->listen, &server->tcp_listener.fd,
-				    server->tcp_listener.host, sizeof(server->tcp_listener.host),
-				    err);
+		r = listen_tcp(server, err);
 		if (r >= 0)
 			r = listener_start(&server->tcp_listener, config->tcp_connections,
 					   config->per_ip_connections, err);
 		if (r < 0)
 			return r;
 	}
-	r = http_listen_unix(server->socket_path, &server->unix_listener.fd, &server->socket_id,
-			     err);
+	r = listen_unix(server, err);
 	if (r < 0)
 		return r;
 	return listener_start(&server->unix_listener, config->unix_connections, 0, err);
+}
+
+static void take_sockets(struct http_server *server, const struct http_sockets *sockets)
+{
+	server->unix_listener.fd = sockets->unix_fd;
+	server->unix_listener.is_inherited = sockets->unix_fd >= 0;
+	server->tcp_listener.fd = sockets->tcp_fd;
+	server->tcp_listener.is_inherited = sockets->tcp_fd >= 0;
 }
 
 int http_server_new(const struct http_server_config *config, const struct http_route *routes,
@@ -415,7 +474,14 @@ int http_server_new(const struct http_server_config *config, const struct http_r
 	server->max_conns = server->config.unix_connections + server->config.tcp_connections;
 	server->deadlines_usec = UINT64_MAX;
 	server->unix_listener = (struct http_listener){ .server = server, .fd = -1 };
-	server->tcp_listener = (struct http_listener){ .server = server, .fd = -1, .is_tcp = true };
+	server->tcp_listener = (struct http_listener){
+		.server = server, .fd = -1, .is_tcp = true, .is_tls = config->tls != NULL
+	};
+	server->tls = http_tls_ref(config->tls);
+	server->config.tls = NULL; /* the server's own is the one that counts */
+	if (config->inherited)
+		take_sockets(server, config->inherited);
+	server->config.inherited = NULL;
 	r = server_start(server, err);
 	if (r < 0) {
 		http_server_free(server);
@@ -448,8 +514,8 @@ struct http_server *http_server_free(struct http_server *server)
 	let_go_of_all(server);
 	listener_done(&server->unix_listener);
 	listener_done(&server->tcp_listener);
-	if (server->socket_path)
-		http_unlink_unix(server->socket_path, &server->socket_id);
+	unlink_socket(server);
+	http_tls_unref(server->tls);
 	sd_event_source_disable_unref(server->deadlines);
 	sd_event_source_disable_unref(server->stop_timer);
 	sd_event_unref(server->config.event);
@@ -498,7 +564,7 @@ int http_server_stop(struct http_server *server, uint64_t limit_usec, void (*don
 		(void)MHD_quiesce_daemon(listeners[i]->daemon);
 		listener_close_socket(listeners[i]);
 	}
-	http_unlink_unix(server->socket_path, &server->socket_id);
+	unlink_socket(server);
 	for (unsigned i = 0; i < server->n_conns; i++) {
 		if (server->conns[i]->state == HTTP_CONN_IDLE)
 			http_conn_cut(server->conns[i]);

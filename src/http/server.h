@@ -2,9 +2,10 @@
 /*
  * The HTTP server of berthd: libmicrohttpd driven from the sd-event loop, one thread, no blocking.
  *
- * It listens on a Unix socket (everything) and, where asked, on TCP without TLS (GET and HEAD
- * only), finds the route, reads the body and calls the route's handler. It knows nothing of what is
- * served. Everything here runs in the loop's thread and may be called from handlers.
+ * It listens on a Unix socket (everything) and, where asked, on TCP: with TLS and client
+ * certificates (everything), or without (GET and HEAD only). It finds the route, reads the body and
+ * calls the route's handler. It knows nothing of what is served. Everything here runs in the loop's
+ * thread and may be called from handlers.
  *
  * The one rule for handlers: every request gets exactly one http_reply*() call. It may come before
  * the handler returns or at any time later (the connection is suspended meanwhile), also after the
@@ -24,6 +25,7 @@ struct http_server;
 struct http_request;
 struct http_body;
 struct http_stream;
+struct http_tls;
 
 struct http_route {
 	const char *method; /* "GET" (answers HEAD too), "PUT", "POST", "DELETE" */
@@ -31,11 +33,26 @@ struct http_route {
 	void (*handle)(struct http_request *req, void *userdata);
 };
 
+/* Listening sockets that somebody made for us; -1: none. */
+struct http_sockets {
+	int unix_fd; /* bound to socket_path; stays there when the server ends */
+	int tcp_fd;  /* bound to `listen` */
+};
+
 /* A zero in any limit stands for the default. */
 struct http_server_config {
 	sd_event *event;
 	const char *socket_path; /* Unix, mode 0660; its folder is made, a dead socket replaced */
-	const char *listen; /* "ADDRESS:PORT", "[ADDRESS]:PORT", or NULL: no TCP. Port 0: any */
+	const char *listen;   /* "ADDRESS:PORT", "[ADDRESS]:PORT", or NULL: no TCP. Port 0: any */
+	struct http_tls *tls; /* NULL: TCP is without TLS. A reference is taken */
+	const struct http_sockets *inherited; /* NULL: none. The server owns them from now on */
+
+	/* Called before a route's handler: false when it has replied itself. May be NULL. */
+	bool (*admit)(struct http_request *req, void *userdata);
+	/* Called once with each reply, before it is sent; code: of the problem, positive, else 0.
+	 * Also for what was refused before there was a handler, and for handlers that reply when
+	 * the server is gone. May be NULL. */
+	void (*replied)(struct http_request *req, int status, int code, void *userdata);
 
 	unsigned unix_connections;   /* 160 */
 	unsigned tcp_connections;    /* 96 */
@@ -60,6 +77,10 @@ struct http_server *http_server_free(struct http_server *server);
 int http_server_stop(struct http_server *server, uint64_t limit_usec, void (*done)(void *userdata),
 		     void *userdata) _must_check_;
 
+/* Connections that begin from now on use this set; the others go on, but for those whose client
+ * would be refused now. Only for a server that was made with TLS. A reference is taken. */
+void http_server_set_tls(struct http_server *server, struct http_tls *tls);
+
 /* Port of the TCP listener, 0 without one. */
 unsigned http_server_port(const struct http_server *server);
 /* Connections open now, on both listeners. */
@@ -73,6 +94,7 @@ struct http_peer {
 	pid_t pid;
 };
 
+void *http_request_userdata(const struct http_request *req);	 /* the server's */
 const char *http_request_method(const struct http_request *req); /* "GET" for a HEAD too */
 bool http_request_is_head(const struct http_request *req);
 const char *http_request_path(const struct http_request *req); /* as sent, still percent-encoded */
@@ -95,7 +117,14 @@ const char *http_request_body(const struct http_request *req, size_t *ret_len);
 int http_request_json(const struct http_request *req, json_t **ret, struct error *err) _must_check_;
 /* Credentials of the process at the other end; false over TCP. */
 bool http_request_peer(const struct http_request *req, struct http_peer *ret);
-bool http_request_is_tcp(const struct http_request *req);
+bool http_request_is_tcp(const struct http_request *req); /* with TLS or without */
+/* "ADDRESS:PORT" of a TCP client, else "". */
+const char *http_request_address(const struct http_request *req);
+/* The client's name by its certificate; NULL unless it came over TLS and was found good. */
+const char *http_request_tls_name(const struct http_request *req);
+bool http_request_tls_has_name(const struct http_request *req, const char *name);
+/* The route of method and path, NULL where there is none. Parameters are set then. */
+const struct http_route *http_request_route(struct http_request *req);
 
 /* Has fn called (once, from the loop) when the client goes away before the reply. The request is
  * still valid then and still wants its one reply, inside fn or later. Replaces an earlier fn; NULL

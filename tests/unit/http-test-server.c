@@ -3,7 +3,8 @@
  * A server for tests/system/test_http_server.py: the real HTTP framework with handlers that hold
  * requests back, stream and count, so that its behaviour towards odd clients can be observed.
  *
- * http-test-server SOCKET [--tcp ADDRESS:PORT] [--fast]; prints "ready PORT". --fast: short limits.
+ * http-test-server SOCKET [--tcp ADDRESS:PORT [--tls FOLDER]] [--fast]; prints "ready PORT".
+ * --fast: short limits. FOLDER has server.pem, server.key and ca.pem, read again at SIGHUP.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -12,8 +13,10 @@
 
 #include "base/clock.h"
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "http/events.h"
 #include "http/server.h"
+#include "http/tls.h"
 #include "model/outcome.h"
 
 #define HELD_MAX 256
@@ -26,6 +29,7 @@ struct test {
 	struct http_request *held[HELD_MAX];
 	size_t n_held;
 	unsigned hangups;
+	const char *tls_folder;
 };
 
 static void handle_health(struct http_request *req, void *userdata _unused_)
@@ -61,10 +65,11 @@ static void handle_echo(struct http_request *req, void *userdata _unused_)
 	has_peer = http_request_peer(req, &peer);
 	http_request_add_header(req, "X-Test", "yes");
 	http_reply_json(req, 200,
-			json_pack("{s:s, s:s, s:s?, s:o*, s:b, s:b, s:i, s:i}", "method",
+			json_pack("{s:s, s:s, s:s?, s:o*, s:b, s:b, s:i, s:i, s:s?}", "method",
 				  http_request_method(req), "name", http_request_param(req, "name"),
 				  "a", a, "body", body, "tcp", http_request_is_tcp(req), "has_peer",
-				  has_peer, "uid", (int)peer.uid, "pid", (int)peer.pid));
+				  has_peer, "uid", (int)peer.uid, "pid", (int)peer.pid, "peer",
+				  http_request_tls_name(req)));
 }
 
 static void forget(struct test *t, struct http_request *req)
@@ -176,6 +181,33 @@ static int on_term(sd_event_source *source _unused_, const struct signalfd_sigin
 	return http_server_stop(t->server, 2 * USEC_PER_SEC, on_stopped, t);
 }
 
+static int load_tls(const struct test *t, struct http_tls **ret, struct error *err)
+{
+	_free_ char *certificate = str_printf("%s/server.pem", t->tls_folder);
+	_free_ char *key = str_printf("%s/server.key", t->tls_folder);
+	_free_ char *ca = str_printf("%s/ca.pem", t->tls_folder);
+	const struct http_tls_files files = { certificate, key, ca };
+
+	if (!certificate || !key || !ca)
+		return error_set(err, ENOMEM, "out of memory");
+	return http_tls_load(&files, ret, err);
+}
+
+/* Says on stdout what became of it. */
+static int on_hup(sd_event_source *source _unused_, const struct signalfd_siginfo *si _unused_,
+		  void *userdata)
+{
+	_cleanup_(http_tls_unrefp) struct http_tls *tls = NULL;
+	struct error err = ERROR_INIT;
+	struct test *t = userdata;
+
+	if (load_tls(t, &tls, &err) == 0)
+		http_server_set_tls(t->server, tls);
+	printf("reloaded %s\n", tls ? "" : error_text(&err));
+	fflush(stdout);
+	return 0;
+}
+
 static int make_big(struct http_body **ret)
 {
 	json_t *rows = json_array();
@@ -193,15 +225,19 @@ static int start(struct test *t, int argc, char **argv, struct error *err)
 {
 	struct http_events_config events = { 0 };
 	struct http_server_config config = { .socket_path = argv[1] };
+	_cleanup_(http_tls_unrefp) struct http_tls *tls = NULL;
 	sigset_t mask;
 	int r;
 
 	sigemptyset(&mask);
 	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGHUP);
 	sigprocmask(SIG_BLOCK, &mask, NULL);
 	for (int i = 2; i < argc; i++) {
 		if (strcmp(argv[i], "--tcp") == 0 && i + 1 < argc)
 			config.listen = argv[++i];
+		if (strcmp(argv[i], "--tls") == 0 && i + 1 < argc)
+			t->tls_folder = argv[++i];
 		if (strcmp(argv[i], "--fast") != 0)
 			continue;
 		config.request_timeout_usec = 700 * USEC_PER_MSEC;
@@ -213,6 +249,8 @@ static int start(struct test *t, int argc, char **argv, struct error *err)
 	r = sd_event_default(&t->event);
 	if (r >= 0)
 		r = sd_event_add_signal(t->event, NULL, SIGTERM, on_term, t);
+	if (r >= 0)
+		r = sd_event_add_signal(t->event, NULL, SIGHUP, on_hup, t);
 	config.event = events.event = t->event;
 	if (r >= 0)
 		r = make_big(&t->big);
@@ -220,6 +258,12 @@ static int start(struct test *t, int argc, char **argv, struct error *err)
 		r = http_events_new(&events, &t->events);
 	if (r < 0)
 		return error_set_errno(err, r, "set-up");
+	if (t->tls_folder) {
+		r = load_tls(t, &tls, err);
+		if (r < 0)
+			return r;
+		config.tls = tls;
+	}
 	return http_server_new(&config, routes, ARRAY_SIZE(routes), t, &t->server, err);
 }
 
