@@ -280,12 +280,13 @@ static void hold(struct allocation *a, struct card *c, const struct profile *p,
 		.card = c->address,
 		.placement_id = span.size ? span.id : -1,
 		.placement_size = size,
-		.uid = a->request.uid,
+		.uid = a->request.who.uid,
 		.pid = a->request.pid,
 		.pid_start = a->request.pid_start,
 	};
 	memcpy(a->claim.name, a->request.name, sizeof a->claim.name);
 	memcpy(a->claim.profile, p->name, sizeof a->claim.profile);
+	memcpy(a->claim.peer, a->request.who.peer, sizeof a->claim.peer);
 	memcpy(a->claim.owner, a->request.owner, sizeof a->claim.owner);
 	memcpy(a->claim.console_log, a->request.console_log, sizeof a->claim.console_log);
 	memcpy(a->claim.channel, a->request.channel, sizeof a->claim.channel);

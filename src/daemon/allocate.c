@@ -229,11 +229,17 @@ static bool is_lost(const struct node *n, const struct claim_entry *e)
 	return false;
 }
 
-static bool belongs_to_another(const struct node *n, uint32_t uid,
-			       const struct allocation_request *request)
+/* True when the request was answered: the claim is another's. */
+static bool refuse_stranger(struct node *n, const struct allocation_request *request, uint32_t uid,
+			    const char *peer, allocate_done_fn done, void *userdata)
 {
-	return request->uid != 0 && request->uid != uid &&
-	       n->config->claims != CONFIG_CLAIMS_SHARED;
+	char detail[NODE_TEXT_MAX];
+
+	if (n->config->claims == CONFIG_CLAIMS_SHARED || claimant_owns(&request->who, uid, peer))
+		return false;
+	answer(n, done, userdata, -E_FORBIDDEN, release_owner_sentence(uid, peer, "have", detail),
+	       NULL);
+	return true;
 }
 
 /* An existing claim of that name: true when the request was answered by it. */
@@ -254,11 +260,8 @@ static bool answer_existing(struct node *n, const struct allocation_request *req
 		       "a claim of that name has another profile", NULL);
 		return true;
 	}
-	if (belongs_to_another(n, e->claim.uid, request)) {
-		answer(n, done, userdata, -E_FORBIDDEN,
-		       "the claim of that name belongs to another user", NULL);
+	if (refuse_stranger(n, request, e->claim.uid, e->claim.peer, done, userdata))
 		return true;
-	}
 	if (is_lost(n, e))
 		return false;
 	answer(n, done, userdata, 0, "", e);
@@ -396,11 +399,8 @@ void allocate_submit(struct node *n, const struct allocation_request *request,
 		       "a claim of that name is under way with another profile", NULL);
 		return;
 	}
-	if (belongs_to_another(n, a->request.uid, request)) {
-		answer(n, done, userdata, -E_FORBIDDEN,
-		       "the claim of that name belongs to another user", NULL);
+	if (refuse_stranger(n, request, a->request.who.uid, a->request.who.peer, done, userdata))
 		return;
-	}
 	if (a->abandoned) {
 		answer(n, done, userdata, -E_RELEASING,
 		       "an earlier claim of that name is being undone", NULL);

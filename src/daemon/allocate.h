@@ -31,7 +31,7 @@ struct allocation_request {
 	uint64_t pid_start;
 	enum policy policy;
 	uint64_t wait_usec; /* how long to wait for capacity */
-	uint32_t uid;
+	struct claimant who;
 };
 
 #define ALLOCATION_REASON_MAX 120

@@ -315,7 +315,7 @@ static int run(struct config *take_config, struct error *err)
 	if (r >= 0)
 		r = start_parts(n, err);
 	if (r >= 0)
-		r = api_server_new(n, &d.server, err);
+		r = api_server_new(n, NULL, NULL, &d.server, err);
 	if (r >= 0) {
 		log_notice("berthd: " BERTH_VERSION " started socket=%s data_dir=%s",
 			   n->config->socket, n->config->data_dir);

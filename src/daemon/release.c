@@ -452,7 +452,7 @@ struct release *release_free(struct release *r)
 struct deferred_release {
 	struct node *node;
 	char name[CLAIM_NAME_MAX];
-	uint32_t uid;
+	struct claimant who;
 	release_done_fn done;
 	void *userdata;
 };
@@ -461,19 +461,19 @@ static void claim_ended(void *userdata)
 {
 	struct deferred_release *d = userdata;
 
-	release_submit(d->node, d->name, d->uid, d->done, d->userdata);
+	release_submit(d->node, d->name, &d->who, d->done, d->userdata);
 	free(d);
 }
 
 /* A claim of that name is on its way: it is released when it has ended. */
-static void submit_after_claim(struct node *n, const char *name, uint32_t uid, release_done_fn done,
-			       void *userdata)
+static void submit_after_claim(struct node *n, const char *name, const struct claimant *who,
+			       release_done_fn done, void *userdata)
 {
 	struct deferred_release *d = calloc(1, sizeof *d);
 
 	if (d) {
 		*d = (struct deferred_release){
-			.node = n, .uid = uid, .done = done, .userdata = userdata
+			.node = n, .who = *who, .done = done, .userdata = userdata
 		};
 		str_copy_cut(d->name, sizeof d->name, name);
 		if (allocate_when_ended(n, name, claim_ended, d) == 0)
@@ -483,10 +483,23 @@ static void submit_after_claim(struct node *n, const char *name, uint32_t uid, r
 	answer(done, userdata, RELEASE_END_FAILED, -E_INTERNAL, "out of memory", NULL);
 }
 
-void release_submit(struct node *n, const char *name, uint32_t uid, release_done_fn done,
-		    void *userdata)
+const char *release_owner_sentence(uint32_t uid, const char *peer, const char *verb,
+				   char ret[static NODE_TEXT_MAX])
+{
+	char owner[80];
+
+	snprintf(ret, NODE_TEXT_MAX,
+		 "the claim belongs to %s: only that one, root on this host and certificates in "
+		 "tls.admins may %s it",
+		 claimant_describe(uid, peer, owner, sizeof owner), verb);
+	return ret;
+}
+
+void release_submit(struct node *n, const char *name, const struct claimant *who,
+		    release_done_fn done, void *userdata)
 {
 	struct claim_entry *entry;
+	char detail[NODE_TEXT_MAX];
 
 	if (claim_store_get_state(n->store) != STORE_STATE_READY || n->stage != NODE_READY) {
 		bool starting = claim_store_get_state(n->store) != STORE_STATE_UNREADABLE &&
@@ -498,7 +511,7 @@ void release_submit(struct node *n, const char *name, uint32_t uid, release_done
 		return;
 	}
 	if (allocate_is_pending(n, name)) {
-		submit_after_claim(n, name, uid, done, userdata);
+		submit_after_claim(n, name, who, done, userdata);
 		return;
 	}
 	entry = node_find_claim(n, name);
@@ -506,9 +519,12 @@ void release_submit(struct node *n, const char *name, uint32_t uid, release_done
 		answer(done, userdata, RELEASE_END_NOTHING, 0, "", NULL);
 		return;
 	}
-	if (uid != 0 && uid != entry->claim.uid && n->config->claims != CONFIG_CLAIMS_SHARED) {
+	if (n->config->claims != CONFIG_CLAIMS_SHARED &&
+	    !claimant_owns(who, entry->claim.uid, entry->claim.peer)) {
 		answer(done, userdata, RELEASE_END_FAILED, -E_FORBIDDEN,
-		       "only the user who made the claim, and root, may release it", NULL);
+		       release_owner_sentence(entry->claim.uid, entry->claim.peer, "release",
+					      detail),
+		       NULL);
 		return;
 	}
 	release_start(n, entry, done, userdata);

@@ -28,9 +28,13 @@ struct release_result {
 /* Runs once, from release_submit() or later from the loop; the result is borrowed. */
 typedef void (*release_done_fn)(const struct release_result *result, void *userdata);
 
-/* uid: who asks; root and the claim's own may, and everybody with `claims: shared`. */
-void release_submit(struct node *n, const char *name, uint32_t uid, release_done_fn done,
-		    void *userdata);
+/* who: asks; an admin and whoever made the claim may, and everybody with `claims: shared`. */
+void release_submit(struct node *n, const char *name, const struct claimant *who,
+		    release_done_fn done, void *userdata);
+
+/* Says whose a claim is and who else may do with it ("release") what was refused. */
+const char *release_owner_sentence(uint32_t uid, const char *peer, const char *verb,
+				   char ret[static NODE_TEXT_MAX]);
 
 /* Without a client: found `releasing` at start (skips the first scan), or the holder is gone. */
 void release_start(struct node *n, struct claim_entry *entry, release_done_fn done, void *userdata);

@@ -22,7 +22,6 @@ static int parse_claim(const struct node *n, struct http_request *req, struct al
 		.n_console_dirs = n->config->n_console_dirs,
 	};
 	const char *name = http_request_param(req, "name");
-	struct http_peer peer;
 	json_t *body = NULL;
 	int r;
 
@@ -35,9 +34,7 @@ static int parse_claim(const struct node *n, struct http_request *req, struct al
 				 "name: external-... is what adopted VFs are called");
 	str_copy_cut(q->name, sizeof q->name, name);
 	q->policy = n->config->placement_policy;
-	if (!http_request_peer(req, &peer))
-		return error_set(err, E_FORBIDDEN, "claims are made over the Unix socket");
-	q->uid = peer.uid;
+	api_claimant(req, &q->who);
 	r = http_request_json(req, &body, err);
 	if (r == 0)
 		r = claim_body_read(&rules, body, q, err);
@@ -158,7 +155,7 @@ void api_delete_claim(struct http_request *req, void *userdata)
 	struct node *n = ((struct api *)userdata)->node;
 	const char *name = http_request_param(req, "name");
 	struct release_job *job;
-	struct http_peer peer;
+	struct claimant who;
 
 	if (api_refuse_query(req) < 0)
 		return;
@@ -167,18 +164,14 @@ void api_delete_claim(struct http_request *req, void *userdata)
 				   "name: must match [A-Za-z0-9][A-Za-z0-9._-]{0,127}", NULL);
 		return;
 	}
-	if (!http_request_peer(req, &peer)) {
-		http_reply_problem(req, -E_FORBIDDEN, "claims are released over the Unix socket",
-				   NULL);
-		return;
-	}
 	job = malloc(sizeof *job);
 	if (!job) {
 		http_reply_problem(req, -E_INTERNAL, "out of memory", NULL);
 		return;
 	}
 	*job = (struct release_job){ n, req };
-	release_submit(n, name, peer.uid, release_ended, job);
+	api_claimant(req, &who);
+	release_submit(n, name, &who, release_ended, job);
 }
 
 static int refuse_unreadable(struct http_request *req, const struct node *n)

@@ -77,8 +77,7 @@ static void set_quarantine(struct http_request *req, struct node *n, bool quaran
 	struct quarantine_job *job;
 	struct pci_addr vf;
 
-	if (api_refuse_query(req) < 0 || api_refuse_others(req, "change a VF's health record") ||
-	    api_param_address(req, &vf) < 0)
+	if (api_refuse_query(req) < 0 || api_param_address(req, &vf) < 0)
 		return;
 	if (quarantine && !node_find_vf(n, vf, NULL)) {
 		http_reply_problem(req, -E_NOT_FOUND, "no such VF", NULL);
@@ -133,8 +132,7 @@ void api_post_recover(struct http_request *req, void *userdata)
 	struct pci_addr address;
 	struct card *c;
 
-	if (api_refuse_query(req) < 0 || api_refuse_others(req, "recover a card") ||
-	    api_param_address(req, &address) < 0)
+	if (api_refuse_query(req) < 0 || api_param_address(req, &address) < 0)
 		return;
 	c = node_find_card(n, address);
 	if (!c || (!c->present && !c->recovery)) {

@@ -19,6 +19,8 @@ struct api {
 	uint64_t resources_revision[2]; /* node->revision it shows; 0: none */
 	char *published;		/* what the last `capacity` event was made from */
 	sd_event_source *changed_source;
+	unsigned n_strangers; /* refused since strangers_usec, without a name or user */
+	uint64_t strangers_usec;
 	unsigned n_waiting; /* GET /resources before the first placements are there */
 	struct http_request *waiting[API_WAITING_MAX];
 };
@@ -68,17 +70,23 @@ void api_get_events(struct http_request *req, void *userdata);
 void api_post_driver_release(struct http_request *req, void *userdata);
 void api_post_driver_resume(struct http_request *req, void *userdata);
 
-/* 0, or the request was answered with a problem: it has query keys and wants none. */
-int api_refuse_query(struct http_request *req);
-/* What whoever is at the other end may do. */
+/* api-change.c: requests that are not GET. */
+/* What whoever is at the other end may do; each also what those before it may. */
 enum api_role {
-	API_ROLE_READER,   /* GET only */
+	API_ROLE_READER,   /* looks */
 	API_ROLE_CLAIMANT, /* ... claims, releases and cordons */
 	API_ROLE_ADMIN, /* ... recovers cards, changes health records, stops the driver's helper */
 };
 enum api_role api_role(const struct http_request *req);
-/* True when the caller is not root; the request was answered then. `what` completes "only root
- * may". */
-bool api_refuse_others(struct http_request *req, const char *what);
+void api_claimant(const struct http_request *req, struct claimant *ret);
+/* Each route that is not GET must be known here. */
+void api_check_routes(const struct http_route *routes, size_t n);
+/* The two functions that the server calls: refuse those whose role is too low, and write one audit
+ * line for each request that changed something or was refused. */
+bool api_admit(struct http_request *req, void *userdata);
+void api_audit(struct http_request *req, int status, int code, void *userdata);
+
+/* 0, or the request was answered with a problem: it has query keys and wants none. */
+int api_refuse_query(struct http_request *req);
 /* Address in "{bdf}": 0, or answered. */
 int api_param_address(struct http_request *req, struct pci_addr *ret);

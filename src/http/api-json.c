@@ -86,7 +86,9 @@ json_t *api_json_claim(const struct node *n, const struct claim *c, enum claim_p
 	json_object_set_new(o, "console_problem", api_json_text(sentinel_trouble(n, c->name)));
 	json_object_set_new(o, "channel", api_json_text(c->channel));
 	json_object_set_new(o, "pid", c->pid ? json_integer(c->pid) : json_null());
-	json_object_set_new(o, "uid", json_integer(c->uid));
+	json_object_set_new(o, "uid",
+			    c->uid == CLAIM_UID_NONE ? json_null() : json_integer(c->uid));
+	json_object_set_new(o, "peer", api_json_text(c->peer));
 	json_object_set_new(o, "boot_id", api_json_text(c->boot_id));
 	return o;
 }

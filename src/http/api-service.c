@@ -95,32 +95,11 @@ void api_get_events(struct http_request *req, void *userdata)
 /* --- The NVML helper, by hand ------------------------------------------------------------------
  */
 
-enum api_role api_role(const struct http_request *req)
-{
-	struct http_peer peer;
-
-	if (!http_request_peer(req, &peer))
-		return API_ROLE_READER;
-	return peer.uid == 0 ? API_ROLE_ADMIN : API_ROLE_CLAIMANT;
-}
-
-bool api_refuse_others(struct http_request *req, const char *what)
-{
-	struct error err = ERROR_INIT;
-
-	if (api_role(req) == API_ROLE_ADMIN)
-		return false;
-	error_set(&err, E_FORBIDDEN, "only root may %s", what);
-	http_reply_error(req, -E_FORBIDDEN, &err);
-	return true;
-}
-
 void api_post_driver_release(struct http_request *req, void *userdata)
 {
 	struct node *n = ((struct api *)userdata)->node;
 
-	if (api_refuse_query(req) < 0 ||
-	    api_refuse_others(req, "stop and start the driver's helper"))
+	if (api_refuse_query(req) < 0)
 		return;
 	nvml_client_release(n->nvml);
 	snapshot_driver_changed(n);
@@ -133,8 +112,7 @@ void api_post_driver_resume(struct http_request *req, void *userdata)
 {
 	struct node *n = ((struct api *)userdata)->node;
 
-	if (api_refuse_query(req) < 0 ||
-	    api_refuse_others(req, "stop and start the driver's helper"))
+	if (api_refuse_query(req) < 0)
 		return;
 	nvml_client_resume(n->nvml);
 	snapshot_driver_changed(n);
@@ -178,16 +156,22 @@ static int look_at_changes(sd_event_source *source, void *userdata)
 	return 0;
 }
 
-int api_server_new(struct node *n, struct http_server **ret, struct error *err)
+int api_server_new(struct node *n, struct http_tls *tls, const struct http_sockets *inherited,
+		   struct http_server **ret, struct error *err)
 {
 	struct http_server_config config = { .event = n->event,
 					     .socket_path = n->config->socket,
-					     .listen = n->config->listen };
+					     .listen = n->config->listen,
+					     .tls = tls,
+					     .inherited = inherited,
+					     .admit = api_admit,
+					     .replied = api_audit };
 	struct api *api = calloc(1, sizeof *api);
 	int r;
 
 	if (!api)
 		return error_set(err, ENOMEM, "out of memory");
+	api_check_routes(routes, ARRAY_SIZE(routes));
 	api->node = n;
 	n->revision = 1;
 	n->changed = node_has_changed;

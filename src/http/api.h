@@ -12,7 +12,8 @@
 #include "daemon/node.h"
 #include "http/server.h"
 
-/* Listens as the node's configuration says. */
-int api_server_new(struct node *n, struct http_server **ret, struct error *err) _must_check_;
+/* Listens as the node's configuration says. tls: NULL without; inherited: NULL where none are. */
+int api_server_new(struct node *n, struct http_tls *tls, const struct http_sockets *inherited,
+		   struct http_server **ret, struct error *err) _must_check_;
 /* After http_server_free(). */
 void api_server_done(struct node *n);
