@@ -335,7 +335,8 @@ static void configure(struct allocation *a)
 	};
 
 	a->stage = ALLOCATION_CONFIGURING;
-	if (!v) {
+	/* Gone, or excluded by a reload since it was chosen. */
+	if (!v || v->excluded) {
 		allocation_drop(a, 0, "");
 		return;
 	}
@@ -408,7 +409,7 @@ void allocation_store_intent(struct allocation *a)
 
 struct archive_job {
 	struct allocation *allocation;
-	const struct config *config;
+	struct config *config; /* a reference, given up in the loop */
 	char path[CLAIM_PATH_MAX];
 	struct error err;
 	int result;
@@ -420,6 +421,14 @@ static void archive_run(void *userdata)
 
 	job->result = console_archive((const char *const *)job->config->console_dirs,
 				      job->config->n_console_dirs, job->path, &job->err);
+}
+
+static void archive_free(struct archive_job *job)
+{
+	if (!job)
+		return;
+	config_free(job->config);
+	free(job);
 }
 
 static void archive_done(void *userdata)
@@ -442,12 +451,12 @@ static void archive_done(void *userdata)
 	} else {
 		allocation_store_intent(a);
 	}
-	free(job);
+	archive_free(job);
 }
 
 static void archive_drop(void *userdata)
 {
-	free(userdata); /* berthd is stopping; allocations are freed with the node */
+	archive_free(userdata); /* berthd is stopping; allocations are freed with the node */
 }
 
 void allocation_begin(struct allocation *a)
@@ -462,13 +471,13 @@ void allocation_begin(struct allocation *a)
 	job = calloc(1, sizeof *job);
 	if (job) {
 		job->allocation = a;
-		job->config = a->node->config;
+		job->config = config_ref(a->node->config);
 		memcpy(job->path, a->claim.console_log, sizeof job->path);
 		if (worker_submit(a->node->files, archive_run, archive_done, archive_drop, job) ==
 		    0)
 			return;
 	}
-	free(job);
+	archive_free(job);
 	allocation_unhold(a);
 	allocation_end(a, -E_INTERNAL, "out of memory", NULL, NULL, 0);
 }

@@ -304,6 +304,28 @@ static bool is_excluded(const struct node *n, struct pci_addr address)
 	return false;
 }
 
+void cards_config_changed(struct node *n)
+{
+	for (unsigned i = 0; i < n->n_cards; i++) {
+		struct card *c = n->cards[i];
+
+		if (c->client)
+			card_client_set_timeout(c->client, n->config->card_timeout_usec);
+		c->excluded = is_excluded(n, c->address);
+		for (unsigned k = 0; k < c->n_vfs; k++) {
+			struct vf *v = &c->vfs[k];
+			bool excluded = c->excluded || is_excluded(n, v->address);
+
+			/* What was seen of it before says nothing of how long it is nobody's. */
+			if (v->excluded != excluded)
+				v->unclaimed_since_usec = 0;
+			v->excluded = excluded;
+		}
+	}
+	cards_judge_claims(n);
+	node_changed(n);
+}
+
 static void take_over_vfs(struct node *n, struct card *c, const struct inventory_card *found)
 {
 	struct vf *old = c->n_vfs ? calloc(c->n_vfs, sizeof *old) : NULL;

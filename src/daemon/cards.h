@@ -13,6 +13,9 @@
 /* Starts the scan thread, the first scan and the poll timer. */
 int cards_start(struct node *n, struct error *err) _must_check_;
 
+/* The configuration has changed: excluded devices, time-outs. */
+void cards_config_changed(struct node *n);
+
 /* Takes what was read or written on a VF into memory. */
 void cards_observe_vf(struct node *n, struct card *c, struct vf *v, uint32_t type_id,
 		      uint16_t placement_id);

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <systemd/sd-daemon.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -20,7 +21,10 @@
 #include "daemon/node-metrics.h"
 #include "daemon/node.h"
 #include "daemon/reconcile.h"
+#include "daemon/reload.h"
 #include "daemon/sentinel.h"
+#include "daemon/service.h"
+#include "daemon/settings.h"
 #include "daemon/snapshot.h"
 #include "daemon/start.h"
 #include "http/api.h"
@@ -36,10 +40,13 @@ static const char usage[] =
 	"gives one to whoever asks over its socket, and takes it back.\n"
 	"\n"
 	"  --config FILE   settings (default " DEFAULT_CONFIG "; without that file: the defaults)\n"
-	"  --check         only read the settings, say what is wrong with them, and exit\n"
+	"  --check         only read the settings and the files of TLS that they name, say what "
+	"is\n"
+	"                  wrong with them, and exit\n"
 	"  --version       print the version\n"
 	"  --help          print this\n"
 	"\n"
+	"SIGHUP reads the settings again. "
 	"BERTH_LOG_LEVEL (error, warning, notice, info, debug) sets what is logged.\n"
 	"Examples:\n"
 	"  berthd --config /etc/berth/berthd.yaml --check\n"
@@ -92,13 +99,6 @@ static int parse_options(int argc, char **argv, struct options *o)
 	return -1;
 }
 
-static int load_config(const struct options *o, struct config **ret, struct error *err)
-{
-	if (!o->config_given && access(o->config, F_OK) < 0 && errno == ENOENT)
-		return config_default(ret);
-	return config_load(o->config, ret, err);
-}
-
 /* Two daemons on one folder would give one VF twice. The descriptor stays open for life. */
 static int lock_data_dir(const struct config *config, struct error *err)
 {
@@ -146,25 +146,6 @@ static int plan_timer_fired(sd_event_source *source, uint64_t usec, void *userda
 	return 0;
 }
 
-static int apply_threshold(struct health *h, void *userdata)
-{
-	const struct node *n = userdata;
-	char now[CLOCK_RFC3339_MAX];
-
-	clock_rfc3339_now(now);
-	health_apply_threshold(h, n->config->vf_quarantine_threshold, now);
-	return 0;
-}
-
-static void threshold_applied(int result, const struct error *err, void *userdata)
-{
-	if (result < 0)
-		log_error("health records: the threshold is not applied to stored failures: %s",
-			  error_text(err));
-	else
-		sentinel_health_changed(userdata);
-}
-
 static void health_changed(struct health_store *s, enum store_state state, const struct error *err,
 			   void *userdata)
 {
@@ -183,8 +164,7 @@ static void health_changed(struct health_store *s, enum store_state state, const
 		if (err)
 			log_warning("health records: %s", error_text(err));
 		/* A threshold that was lowered holds for the failures that are stored, too. */
-		if (health_store_change(s, apply_threshold, threshold_applied, n) < 0)
-			log_error("health records: the threshold cannot be applied");
+		sentinel_apply_threshold(n);
 		break;
 	}
 	sentinel_health_changed(n);
@@ -235,6 +215,7 @@ static int start_parts(struct node *n, struct error *err)
 struct daemon {
 	struct node *node;
 	struct http_server *server;
+	struct reload *reload;
 };
 
 static void stopped(void *userdata)
@@ -255,7 +236,7 @@ static int stop_wanted(sd_event_source *source, const struct signalfd_siginfo *i
 	}
 	log_notice("berthd: stopping signal=%s; claims and VFs stay as they are",
 		   sigabbrev_np((int)info->ssi_signo) ?: "?");
-	sd_notify(0, "STOPPING=1");
+	service_stopping();
 	d->node->stage = NODE_STOPPING;
 	allocate_plan(d->node);
 	if (http_server_stop(d->server, STOP_LIMIT_USEC, stopped, d) < 0)
@@ -265,46 +246,80 @@ static int stop_wanted(sd_event_source *source, const struct signalfd_siginfo *i
 
 static int add_signals(struct daemon *d)
 {
-	static const int signals[] = { SIGTERM, SIGINT };
+	static const int ends[] = { SIGTERM, SIGINT };
 	sigset_t set;
 	int r = 0;
 
 	sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
-		sigaddset(&set, signals[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+		sigaddset(&set, ends[i]);
+	sigaddset(&set, SIGHUP);  /* for daemon/reload.c */
 	sigaddset(&set, SIGCHLD); /* sd-event watches children only then */
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(signals); i++)
-		r = sd_event_add_signal(d->node->event, NULL, signals[i], stop_wanted, d);
+	for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(ends); i++)
+		r = sd_event_add_signal(d->node->event, NULL, ends[i], stop_wanted, d);
 	return r;
 }
 
-static void ready(struct node *n)
+/* Everything that listens, and what is told of it. */
+static int start_serving(struct daemon *d, const struct options *o, struct settings *settings,
+			 const struct http_sockets *sockets, struct error *err)
 {
-	(void)n;
-	sd_notify(0, "READY=1");
+	/* A file that was there at the start and is not at a reload is a mistake. */
+	bool required = o->config_given || access(o->config, F_OK) == 0;
+	int r;
+
+	r = api_server_new(d->node, settings->tls, sockets, &d->server, err);
+	if (r == 0)
+		r = reload_start(d->node, d->server, settings->tls, o->config, required, &d->reload,
+				 err);
+	return r;
 }
 
-static int run(struct config *take_config, struct error *err)
+static void tell_started(const struct node *n, const struct http_tls *tls)
+{
+	log_notice("berthd: " BERTH_VERSION " started socket=%s data_dir=%s", n->config->socket,
+		   n->config->data_dir);
+	if (tls && !n->config->listen)
+		log_warning("configuration: tls is set, but listen is not: nothing uses it");
+	if (tls && http_tls_expires(tls) <= (int64_t)time(NULL))
+		log_warning(
+			"tls: the certificate has expired, clients will refuse it subject=\"%s\"",
+			http_tls_subject(tls));
+}
+
+static void daemon_end(struct daemon *d)
+{
+	struct http_events *events = d->node->events;
+	sd_event *event = d->node->event;
+
+	reload_free(d->reload);
+	http_server_free(d->server);
+	api_server_done(d->node);
+	node_free(d->node);
+	http_events_free(events);
+	sd_event_unref(event);
+}
+
+static int run(const struct options *o, struct settings *settings, struct error *err)
 {
 	struct daemon d = { .node = calloc(1, sizeof *d.node) };
 	struct node *n = d.node;
-	struct http_events *events;
+	struct http_sockets sockets;
 	_close_ int lock = -1;
 	int r;
 
-	if (!n) {
-		config_free(take_config);
+	if (!n)
 		return error_set(err, ENOMEM, "out of memory");
-	}
-	n->config = take_config;
-	n->ready = ready;
+	n->config = TAKE(settings->config);
+	n->ready = service_ready;
 	n->one_query_per_claim = getenv("BERTH_ONE_QUERY_PER_CLAIM") != NULL;
-	lock = lock_data_dir(n->config, err);
-	r = lock;
-	if (r >= 0)
-		r = read_boot_id(n, err);
+	r = service_take_sockets(n->config, &sockets, err);
+	if (r >= 0) {
+		lock = lock_data_dir(n->config, err);
+		r = lock < 0 ? lock : read_boot_id(n, err);
+	}
 	if (r >= 0) {
 		r = sd_event_default(&n->event);
 		if (r < 0)
@@ -313,34 +328,26 @@ static int run(struct config *take_config, struct error *err)
 	if (r >= 0 && (r = add_signals(&d)) < 0)
 		error_set_errno(err, r, "signals");
 	if (r >= 0)
+		r = service_start(n, err);
+	if (r >= 0)
 		r = start_parts(n, err);
 	if (r >= 0)
-		r = api_server_new(n, NULL, NULL, &d.server, err);
+		r = start_serving(&d, o, settings, &sockets, err);
 	if (r >= 0) {
-		log_notice("berthd: " BERTH_VERSION " started socket=%s data_dir=%s",
-			   n->config->socket, n->config->data_dir);
+		tell_started(n, settings->tls);
 		r = sd_event_loop(n->event);
 		if (r < 0)
 			error_set_errno(err, r, "event loop");
 	}
-	http_server_free(d.server);
-	events = n->events;
-	api_server_done(n);
-	{
-		sd_event *event = n->event;
-
-		node_free(n);
-		http_events_free(events);
-		sd_event_unref(event);
-	}
+	daemon_end(&d);
 	return r < 0 ? r : 0;
 }
 
 int main(int argc, char **argv)
 {
+	_cleanup_(settings_done) struct settings settings = { 0 };
 	struct options o = { .config = DEFAULT_CONFIG };
 	struct error err = ERROR_INIT;
-	struct config *config = NULL;
 	int status;
 
 	file_reserve_standard();
@@ -348,20 +355,13 @@ int main(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	log_init("berthd", LOG_LEVEL_INFO);
-	if (load_config(&o, &config, &err) < 0) {
+	if (settings_load(o.config, o.config_given, &settings, &err) < 0) {
 		log_error("configuration: %s", error_text(&err));
 		return EXIT_FAILURE;
 	}
-	if (o.check) {
-		config_free(config);
+	if (o.check)
 		return EXIT_SUCCESS;
-	}
-	if (config->tls_certificate) {
-		log_error("configuration: tls: this berthd has no TLS listener; leave the key out");
-		config_free(config);
-		return EXIT_FAILURE;
-	}
-	if (run(config, &err) < 0) {
+	if (run(&o, &settings, &err) < 0) {
 		log_error("berthd: %s", error_text(&err));
 		return EXIT_FAILURE;
 	}

@@ -11,6 +11,7 @@
 #include "daemon/release.h"
 #include "daemon/recover.h"
 #include "daemon/sentinel.h"
+#include "daemon/service.h"
 
 struct card *node_find_card(const struct node *n, struct pci_addr address)
 {
@@ -247,6 +248,7 @@ void node_changed(struct node *n)
 	n->revision++;
 	if (n->changed)
 		n->changed(n, n->changed_userdata);
+	service_changed(n);
 }
 
 uint64_t node_next_seq(struct node *n)
@@ -346,6 +348,7 @@ struct node *node_free(struct node *n)
 	sd_event_source_disable_unref(n->probe_timer);
 	sd_event_source_disable_unref(n->patience_timer);
 	sentinel_free(n->sentinel);
+	n->service = service_free(n->service);
 	health_store_free(n->health);
 	worker_free(n->files);
 	worker_free(n->scanner);

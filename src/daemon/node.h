@@ -30,6 +30,7 @@ struct allocation;
 struct release;
 struct recovery;
 struct sentinel;
+struct service;
 
 /* Who has a VF in hand. */
 enum vf_hold {
@@ -183,6 +184,7 @@ struct node {
 	struct nvml_client *nvml;
 	struct health_store *health;
 	struct sentinel *sentinel;
+	struct service *service;
 
 	enum node_stage stage;
 	uint64_t seq; /* orders what was asked and what was written; only ever raised */
@@ -245,8 +247,9 @@ struct node {
 	uint64_t revision; /* raised by node_changed() */
 	void (*changed)(struct node *n, void *userdata);
 	void *changed_userdata;
-	void (*ready)(
-		struct node *n); /* the start has ended; may come again after a repaired database */
+	/* The start has ended, or a database that cannot be read ended it: requests are answered.
+	 * May come again. */
+	void (*ready)(struct node *n);
 
 	struct node_metrics *m;
 	sd_event_source *poll_timer, *reconcile_timer, *plan_timer, *defer, *probe_timer,

@@ -465,3 +465,17 @@ int reconcile_start(struct node *n, struct error *err)
 		return error_set_errno(err, r, "reconcile timer");
 	return 0;
 }
+
+void reconcile_config_changed(struct node *n, const struct config *before)
+{
+	bool resets = before->unclaimed_vfs != CONFIG_UNCLAIMED_RESET &&
+		      n->config->unclaimed_vfs == CONFIG_UNCLAIMED_RESET;
+
+	/* Those who switch resets on have the grace to think better of it. */
+	for (unsigned i = 0; i < n->n_cards && resets; i++)
+		for (unsigned k = 0; k < n->cards[i]->n_vfs; k++)
+			n->cards[i]->vfs[k].unclaimed_since_usec = 0;
+	/* A pass arms the timer by the new intervals. */
+	if (n->stage == NODE_READY)
+		arm_at(n, clock_now_usec());
+}

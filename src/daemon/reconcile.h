@@ -16,6 +16,9 @@ struct reconcile;
 int reconcile_start(struct node *n, struct error *err) _must_check_;
 struct reconcile *reconcile_free(struct reconcile *r);
 
+/* The configuration has changed. `before`: what it was. */
+void reconcile_config_changed(struct node *n, const struct config *before);
+
 /* One pass now. */
 void reconcile_pass(struct node *n);
 

@@ -29,6 +29,7 @@ enum recovery_state { RECOVERY_RUNNING, RECOVERY_FAILED, RECOVERY_DONE, RECOVERY
 
 struct recovery {
 	struct node *node;
+	struct config *config; /* as it was when the recovery began; NULL: it does not run */
 	struct card *card;
 	enum recovery_state state;
 	enum recovery_step step;

@@ -50,6 +50,7 @@ struct recovery *recovery_free(struct recovery *r)
 	command_free(r->command);
 	sd_event_source_disable_unref(r->timer);
 	recovery_free(r->previous);
+	config_free(r->config);
 	free(r);
 	return NULL;
 }

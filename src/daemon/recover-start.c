@@ -93,6 +93,7 @@ void recover_submit(struct node *n, struct card *c, recover_started_fn started, 
 		return;
 	}
 	r->node = n;
+	r->config = config_ref(n->config);
 	r->card = c;
 	r->started = started;
 	r->userdata = userdata;

@@ -55,7 +55,7 @@ void recovery_advance(struct recovery *r)
 	r->service = 0;
 	if (r->step == STEP_WAIT_FOR_VFS)
 		r->sriov_seq = node_next_seq(r->node);
-	r->step_deadline_usec = clock_now_usec() + r->node->config->recover_timeout_usec;
+	r->step_deadline_usec = clock_now_usec() + r->config->recover_timeout_usec;
 	log_notice("recover: step card=%s step=%s", recovery_card_text(r), recovery_step_name(r));
 	recovery_remember(r);
 	recovery_publish(r);
@@ -130,7 +130,7 @@ static void run_service(struct recovery *r, char *const *services, size_t n, con
 
 static void run_sriov(struct recovery *r, const char *flag)
 {
-	_free_ char *line = str_printf("%s %s {gpu}", r->node->config->recover_sriov_manage, flag);
+	_free_ char *line = str_printf("%s %s {gpu}", r->config->recover_sriov_manage, flag);
 
 	if (line)
 		run(r, line);
@@ -287,7 +287,7 @@ static void store_cordon(struct recovery *r, bool value, store_done_fn done)
 static void next(struct recovery *r)
 {
 	struct node *n = r->node;
-	const struct config *config = n->config;
+	const struct config *config = r->config;
 
 	switch (r->step) {
 	case STEP_CHECK:

@@ -476,6 +476,44 @@ void sentinel_health_changed(struct node *n)
 	allocate_capacity_changed(n);
 }
 
+static int apply_threshold(struct health *h, void *userdata)
+{
+	const struct node *n = userdata;
+	char now[CLOCK_RFC3339_MAX];
+
+	clock_rfc3339_now(now);
+	health_apply_threshold(h, n->config->vf_quarantine_threshold, now);
+	return 0;
+}
+
+static void threshold_applied(int result, const struct error *err, void *userdata)
+{
+	if (result < 0)
+		log_error("health records: the threshold is not applied to stored failures: %s",
+			  error_text(err));
+	else
+		sentinel_health_changed(userdata);
+}
+
+void sentinel_apply_threshold(struct node *n)
+{
+	if (health_store_change(n->health, apply_threshold, threshold_applied, n) < 0)
+		log_error("health records: the threshold cannot be applied");
+}
+
+void sentinel_config_changed(struct node *n)
+{
+	struct sentinel *s = n->sentinel;
+
+	if (console_tail_configure(s->tail, (const char *const *)n->config->console_dirs,
+				   n->config->n_console_dirs, n->config->scan_interval_usec) < 0)
+		log_error("sentinel: out of memory, folders and interval stay as they were");
+	/* A store that cannot be read now has the threshold applied when it can. */
+	if (health_store_get_state(n->health) == STORE_STATE_READY)
+		sentinel_apply_threshold(n);
+	arm(s);
+}
+
 int sentinel_start(struct node *n, struct error *err)
 {
 	struct sentinel *s = calloc(1, sizeof *s);

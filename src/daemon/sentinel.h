@@ -28,5 +28,9 @@ const char *sentinel_trouble(const struct node *n, const char *name);
 /* A placement answer came in: markers that waited for one are judged on it. */
 void sentinel_snapshot_arrived(struct node *n);
 
+/* Gives a threshold that was lowered its effect on failures that are stored. */
+void sentinel_apply_threshold(struct node *n);
+/* The configuration has changed: folders, interval, threshold. */
+void sentinel_config_changed(struct node *n);
 /* The health records changed, by us or by hand: VFs are marked anew. */
 void sentinel_health_changed(struct node *n);

@@ -136,6 +136,8 @@ void start_store_loaded(struct claim_store *s, enum store_state state,
 		reconcile_count_failure(n, "store");
 		node_changed(n);
 		allocate_plan(n);
+		if (n->ready)
+			n->ready(n);
 		return;
 	}
 	if (content->note[0])

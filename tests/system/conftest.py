@@ -212,7 +212,7 @@ class Daemon:
                 self.settings[key] = value
         self.config.write_text(yaml.safe_dump(self.settings))
 
-    def start(self, env=None, fault=None, ready=True, wrap=()):
+    def start(self, env=None, fault=None, ready=True, wrap=(), pass_fds=()):
         """fault: a fault point, "NAME" or "NAME:N". ready=False: only until the socket answers;
         ready=None: does not wait. wrap: a command that berthd is run by."""
         variables = {**os.environ, **(env or {})}
@@ -220,7 +220,7 @@ class Daemon:
             variables["BERTH_FAULT"] = fault
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen([*wrap, BIN / "berthd", "--config", str(self.config)],
-                                            stdout=log, stderr=log, env=variables)
+                                            stdout=log, stderr=log, env=variables, pass_fds=pass_fds)
         if ready is not None:
             self.wait_answering()
         if ready:
