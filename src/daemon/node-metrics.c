@@ -17,7 +17,7 @@ struct node_metrics {
 	struct metric *card_stuck, *claims, *claim_seconds, *reconcile_failures, *store_unavailable;
 	struct metric *unclaimed_open, *commits;
 	struct metric *fallback_active, *card_cordoned, *profile_used, *claims_held,
-		*claims_with_problem, *failing_vfs;
+		*claims_with_problem, *failing_vfs, *certificate_end;
 	struct metric *init_failures, *quarantines, *ignored_markers, *quarantined_vfs,
 		*health_unavailable;
 };
@@ -94,6 +94,11 @@ static void declare_state(struct metrics *m, struct node_metrics *f)
 	f->failing_vfs = metrics_gauge(
 		m, "berth_vfs_with_init_failures",
 		"VFs with recorded init failures, below the threshold or above it.", NULL, 0);
+	f->certificate_end = metrics_gauge(
+		m, "berth_tls_certificate_expires_seconds",
+		"When the TLS listener's certificate ends, seconds since 1970; 0: no TLS.", NULL,
+		0);
+	metric_set(f->certificate_end, NULL, 0);
 	metric_set(metrics_gauge(m, "berth_start_time_seconds",
 				 "When this berthd started, seconds since 1970.", NULL, 0),
 		   NULL, (double)time(NULL));
@@ -192,6 +197,11 @@ void node_metrics_count_quarantine(struct node *n)
 void node_metrics_count_ignored_marker(struct node *n, const char *reason)
 {
 	metric_add(n->m->ignored_markers, &reason, 1);
+}
+
+void node_metrics_set_certificate_end(struct node *n, int64_t seconds)
+{
+	metric_set(n->m->certificate_end, NULL, (double)seconds);
 }
 
 void node_metrics_count_drift(struct node *n)

@@ -15,6 +15,8 @@ void node_metrics_observe_query(struct node *n, const struct nvml_answer *answer
 void node_metrics_count_init_failure(struct node *n);
 void node_metrics_count_quarantine(struct node *n);
 void node_metrics_count_ignored_marker(struct node *n, const char *reason);
+/* When the certificate of the TLS listener ends, seconds since 1970. */
+void node_metrics_set_certificate_end(struct node *n, int64_t seconds);
 void node_metrics_count_drift(struct node *n);
 void node_metrics_count_steer_failure(struct node *n);
 /* result: "ok", "released", or the name of an outcome. took_usec 0: not observed. */

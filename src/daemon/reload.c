@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "daemon/allocate.h"
 #include "daemon/cards.h"
+#include "daemon/node-metrics.h"
 #include "daemon/reconcile.h"
 #include "daemon/sentinel.h"
 #include "daemon/service.h"
@@ -63,6 +64,7 @@ static void use_tls(struct reload *r, struct http_tls *tls)
 	http_tls_unref(r->tls);
 	r->tls = http_tls_ref(tls);
 	http_server_set_tls(r->server, tls);
+	node_metrics_set_certificate_end(r->node, http_tls_expires(tls));
 	log_notice("tls: new files in use subject=\"%s\"", http_tls_subject(tls));
 }
 
@@ -181,6 +183,8 @@ int reload_start(struct node *n, struct http_server *server, struct http_tls *tl
 			      .tls = http_tls_ref(tls),
 			      .path = path,
 			      .required = required };
+	if (tls)
+		node_metrics_set_certificate_end(n, http_tls_expires(tls));
 	result = sd_event_add_signal(n->event, &r->signal, SIGHUP, hup, r);
 	if (result < 0) {
 		reload_free(r);

@@ -34,6 +34,7 @@ FAMILIES = {
     "berth_claims_held": ("gauge", {"state"}),
     "berth_claims_with_problem": ("gauge", {"problem"}),
     "berth_vfs_with_init_failures": ("gauge", set()),
+    "berth_tls_certificate_expires_seconds": ("gauge", set()),
     "berth_start_time_seconds": ("gauge", set()),
     "berth_build_info": ("gauge", {"version"}),
 }

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import threading
+import time
 
 import pytest
 
@@ -250,6 +251,17 @@ def test_a_bad_set_of_files_keeps_everything(sim, start_daemon, manager):
     host.server.certificate.write_bytes(good)
     r.set({})
     assert host.request("b", "DELETE", "/claims/x").status == 200
+
+
+def test_end_of_the_certificate_is_shown(sim, start_daemon, manager):
+    host = TlsHost(sim, start_daemon)
+    host.daemon.restart(**manager.options())
+    days = (host.daemon.metric("berth_tls_certificate_expires_seconds") - time.time()) / 86400
+    assert 29 < days <= 30
+    host.ca.issue("server", dns=["localhost"], purposes=["server"], days=(-1, 60))
+    Reloadable(host.daemon, manager).set({})
+    days = (host.daemon.metric("berth_tls_certificate_expires_seconds") - time.time()) / 86400
+    assert 59 < days <= 60
 
 
 def test_tls_is_not_switched_by_a_reload(sim, start_daemon, manager):
