@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -178,5 +179,10 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	log_init("berth-nvml", LOG_LEVEL_INFO);
+	/* A signal to the whole group or unit: NVML is still shut down in order, at the end of file
+	 * that the parent, which gets the signal too, brings about. */
+	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
 	return serve(library);
 }

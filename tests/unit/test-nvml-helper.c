@@ -308,6 +308,23 @@ static void test_instances(void **state _unused_)
 	assert_int_equal(cards[1].n_instances, 0);
 }
 
+/* As when systemd stops the whole unit: NVML is closed at the end of file, not cut off. */
+static void test_signals(void **state _unused_)
+{
+	pid_t pid;
+
+	start("580.178.05", SIM_MODE_MIXED, LIMIT_USEC);
+	query();
+	pid = nvml_client_pid(client);
+	assert_int_equal(kill(pid, SIGTERM), 0);
+	assert_int_equal(kill(pid, SIGINT), 0);
+	query();
+	assert_int_equal(answer.reason, NVML_REASON_NONE);
+	assert_int_equal(nvml_client_pid(client), pid);
+	nvml_client_release(client);
+	run_until_gone();
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, stop)
 
 int main(void)
@@ -316,7 +333,7 @@ int main(void)
 		TEST(test_mixed),     TEST(test_branch_550),  TEST(test_equal),
 		TEST(test_one_lost),  TEST(test_init_errors), TEST(test_symbol_missing),
 		TEST(test_hang),      TEST(test_crash),	      TEST(test_descriptors),
-		TEST(test_instances),
+		TEST(test_instances), TEST(test_signals),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
