@@ -7,7 +7,8 @@
 #   make lint     format and analyzers             make fuzz    20 s of each fuzz target (FUZZ_SECONDS=)
 #   make demo-wedge  a VF wedges, is noticed and leaves, its card is brought back
 #   make docs     the parts of docs/ that are made from others
-#   make soak     kill -9 at random, 1,000 rounds  make install DESTDIR= PREFIX=
+#   make soak     kill -9 at random, 1,000 rounds  make install DESTDIR= PREFIX=, make uninstall
+#   make deb      Debian packages, into build/deb/
 
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -20,7 +21,7 @@ CC := gcc
 endif
 export CC
 
-.PHONY: build demo demo-kube demo-wedge docs check bench bench-kube soak fuzz lint format install clean deps
+.PHONY: build demo demo-kube demo-wedge docs check bench bench-kube soak fuzz lint format install uninstall deb clean deps
 build: deps $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
 
@@ -39,9 +40,10 @@ demo-kube: build
 demo-wedge: build
 	@tools/demo-wedge.sh $(BUILD)/bin
 
-# Without the guest's packages one test is skipped, and says so.
+# Without the guest's packages one test is skipped, without those for packaging a few; they say so.
 check: deps
 	-@tools/install-deps.sh tools/packages-guest.txt
+	-@tools/install-deps.sh tools/packages-deb.txt
 	@$(PYTHON) tests/check.py
 
 bench: build
@@ -67,6 +69,14 @@ docs:
 
 install: build
 	@meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
+
+# What the last "make install" of this build folder put there.
+uninstall:
+	@ninja -C $(BUILD) uninstall
+
+deb: deps
+	@tools/install-deps.sh tools/packages-deb.txt
+	@tools/make-deb.sh $(BUILD)/deb
 
 clean:
 	rm -rf build build-*

@@ -3,7 +3,8 @@
 """All tests of berth, in the builds that they need, with one count at the end.
 
 Stages: gcc (all programs, unit tests), clang (warnings as errors), tree (layers, format, documents),
-ASan+UBSan (unit and system tests), TSan (the daemon's system tests), fuzz corpora replayed.
+ASan+UBSan (unit and system tests), TSan (the daemon's system tests), fuzz corpora replayed, the Debian
+packages (built, and installed in a clean Debian).
 A stage that does not build, or dies, counts as one failure. The last line is the count.
 
 With --fuzz SECONDS: runs each fuzz target for so long instead, starting from its corpus.
@@ -248,14 +249,32 @@ def stage_fuzz(seconds=0):
         fuzz(path, seconds)
 
 
+def stage_deb():
+    if not shutil.which('dpkg-buildpackage') or not shutil.which('dh'):
+        say('skipped: deb: debhelper is not installed')
+        TOTAL.add(skipped=1)
+        return
+    folder = os.path.join(ROOT, 'build', 'deb')
+    path = build('gcc')  # some tests are about its programs
+    if not path:
+        return
+    status, output = run(['tools/make-deb.sh', folder], {'DEB_BUILD_OPTIONS': f'parallel={JOBS}'})
+    if status != 0:
+        fail('deb: build', output)
+        return
+    TOTAL.add(passed=1)
+    os.environ['BERTH_DEB_DIR'] = folder
+    pytest('deb', path, ['tests/deb', '--dist', 'loadfile'], JOBS)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--fuzz', type=int, metavar='SECONDS')
-    parser.add_argument('--stage', action='append', choices=['gcc', 'clang', 'tree', 'asan', 'tsan', 'fuzz'],
+    parser.add_argument('--stage', action='append', choices=['gcc', 'clang', 'tree', 'asan', 'tsan', 'fuzz', 'deb'],
                         help='only these (default: all)')
     args = parser.parse_args()
     stages = {'gcc': stage_gcc, 'clang': lambda: build('clang'), 'tree': stage_tree, 'asan': stage_asan,
-              'tsan': stage_tsan, 'fuzz': stage_fuzz}
+              'tsan': stage_tsan, 'fuzz': stage_fuzz, 'deb': stage_deb}
     if args.fuzz is not None:
         stages = {'fuzz': lambda: stage_fuzz(args.fuzz)}
     for name, function in stages.items():
