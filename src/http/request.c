@@ -55,7 +55,22 @@ static bool host_is_allowed(const struct http_request *req, const char *version)
 
 	if (!host)
 		return strcmp(version, "HTTP/1.0") == 0;
+	if (!req->is_tcp && http_host_is_safe_on_unix(host))
+		return true;
 	return http_host_is_safe(host, req->conn->listener->host);
+}
+
+/* A Unix socket that was made a port (ssh -L) can be reached by every page that a browser shows.
+ * What such a page sends says so, in headers that no script can take away. */
+static bool comes_from_a_foreign_page(const struct http_request *req)
+{
+	const char *origin = http_request_header(req, "Origin");
+	const char *site = http_request_header(req, "Sec-Fetch-Site");
+	const char *host = http_request_header(req, "Host");
+
+	if (site && strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0)
+		return true;
+	return origin && !(host && http_origin_is_own(origin, host));
 }
 
 /* The headers are there. What can be refused by them alone is refused now; libmicrohttpd closes the
@@ -82,13 +97,16 @@ static void request_begin(struct http_request *req, const char *method, const ch
 	/* Over TLS a page under a foreign name fails at our certificate, so any Host will do. */
 	if (judged < 0)
 		http_reply_error(req, E_FORBIDDEN, &err);
-	else if (is_plain && !host_is_allowed(req, version))
+	else if (!conn->listener->is_tls && !host_is_allowed(req, version))
 		http_reply_problem(req, E_FORBIDDEN,
 				   "the Host header must be an IP address or localhost", NULL);
 	else if (is_plain && strcmp(req->method, "GET") != 0)
 		http_reply_problem(req, E_FORBIDDEN,
 				   "TCP without TLS serves reading only; use the Unix socket, or "
 				   "TLS with a client certificate",
+				   NULL);
+	else if (strcmp(req->method, "GET") != 0 && comes_from_a_foreign_page(req))
+		http_reply_problem(req, E_FORBIDDEN, "a page of another origin may change nothing",
 				   NULL);
 	else if (!declares_body(req, &length))
 		return;

@@ -160,3 +160,15 @@ bool http_host_is_safe(const char *host, const char *own)
 		return true;
 	return strcasecmp(name, "localhost") == 0 || (own && strcasecmp(name, own) == 0);
 }
+
+bool http_host_is_safe_on_unix(const char *host)
+{
+	return (*host && !strpbrk(host, ".:")) || http_host_is_safe(host, NULL);
+}
+
+bool http_origin_is_own(const char *origin, const char *host)
+{
+	const char *authority = strstr(origin, "://");
+
+	return authority && authority > origin && strcasecmp(authority + 3, host) == 0;
+}

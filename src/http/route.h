@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The request target: path templates, percent-decoding, the query, and the Host header's rule.
+ * The request target: path templates, percent-decoding, the query, and the rules about the headers
+ * Host and Origin.
  *
  * Works on strings only and knows neither connections nor libmicrohttpd, so that it can be tested
  * and fuzzed by itself.
@@ -55,3 +56,13 @@ int http_query_parse(char *query, struct http_query *ret) _must_check_;
  * literal, "localhost", or `own` (the host part of the listen address), each with or without port?
  */
 bool http_host_is_safe(const char *host, const char *own);
+
+/* Can no foreign name's DNS be behind a Host header that a Unix socket gets? What
+ * http_host_is_safe() allows, and a bare word as clients of such sockets make one up ("unix",
+ * "berthd"): neither a dot nor a port, so no browser that came to a forwarded port or by a domain
+ * sends it. */
+bool http_host_is_safe_on_unix(const char *host);
+
+/* Does an Origin header ("http://localhost:8080") name the same host and port as the Host header?
+ */
+bool http_origin_is_own(const char *origin, const char *host);

@@ -33,6 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(text, data, size);
 	text[size] = '\0';
 	(void)http_host_is_safe(text, "node7");
+	(void)http_host_is_safe_on_unix(text);
+	(void)http_origin_is_own(text, "node7:80");
 	q = strchr(text, '?');
 	if (q)
 		*q++ = '\0';

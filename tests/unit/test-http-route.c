@@ -204,6 +204,49 @@ static void hosts(void **state)
 	assert_false(http_host_is_safe("node7.lan", NULL));
 }
 
+static void hosts_of_a_unix_socket(void **state)
+{
+	static const char *const safe[] = {
+		"localhost", "localhost:8080", "unix", "berthd", "127.0.0.1:8080", "[::1]:8080",
+	};
+	static const char *const unsafe[] = {
+		"", "evil.example", "evil.example:8080", "berthd:8080", "berthd.", "[::1", "1.2.3",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(safe); i++)
+		assert_true(http_host_is_safe_on_unix(safe[i]));
+	for (size_t i = 0; i < ARRAY_SIZE(unsafe); i++)
+		assert_false(http_host_is_safe_on_unix(unsafe[i]));
+}
+
+static void origins(void **state)
+{
+	static const struct {
+		const char *origin, *host;
+		bool own;
+	} cases[] = {
+		{ "http://localhost:8080", "localhost:8080", true },
+		{ "https://LOCALHOST:8080", "localhost:8080", true },
+		{ "http://[::1]:80", "[::1]:80", true },
+		{ "http://localhost:3000", "localhost:8080", false },
+		{ "http://localhost", "localhost:8080", false },
+		{ "http://127.0.0.1:8080", "localhost:8080", false },
+		{ "http://evil.example", "localhost:8080", false },
+		{ "http://localhost:8080.evil.example", "localhost:8080", false },
+		{ "http://localhost:8080/", "localhost:8080", false },
+		{ "null", "localhost:8080", false },
+		{ "", "localhost:8080", false },
+		{ "", "", false },
+		{ "://localhost:8080", "localhost:8080", false },
+		{ "localhost:8080", "localhost:8080", false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		assert_int_equal(http_origin_is_own(cases[i].origin, cases[i].host), cases[i].own);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -214,6 +257,8 @@ int main(void)
 		cmocka_unit_test(routes_are_found),
 		cmocka_unit_test(queries),
 		cmocka_unit_test(hosts),
+		cmocka_unit_test(hosts_of_a_unix_socket),
+		cmocka_unit_test(origins),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
