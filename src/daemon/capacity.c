@@ -104,6 +104,23 @@ int capacity_free_placements(const struct card *c, uint32_t type_id,
 	return t ? (int)placement_count(placement_type_free(t, overlay)) : -1;
 }
 
+bool capacity_taken(const struct card *c, struct placement_set *ret)
+{
+	if (!c->nvml || c->fallback != NVML_REASON_NONE || c->region == 0)
+		return false;
+	*ret = (struct placement_set){ 0 };
+	for (unsigned i = 0; i < c->n_vfs; i++) {
+		const struct vf *v = &c->vfs[i];
+
+		if (!is_taken(v))
+			continue;
+		if (v->span.size == 0)
+			return false;
+		placement_set_add(ret, v->span);
+	}
+	return true;
+}
+
 bool capacity_is_doubtful(const struct node *n, const struct card *c, uint32_t type_id)
 {
 	const struct placement_type *t = capacity_placement_type(c, type_id);

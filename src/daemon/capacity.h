@@ -24,6 +24,10 @@ const struct placement_type *capacity_placement_type(const struct card *c, uint3
 int capacity_free_placements(const struct card *c, uint32_t type_id,
 			     const struct placement_set *overlay);
 
+/* All spans that vGPUs take or are about to. False: not known for each of them (a fallback, or a
+ * vGPU without a place so far), so what looks free need not be. */
+bool capacity_taken(const struct card *c, struct placement_set *ret);
+
 /* NVML says that nothing is free, but it was asked while something was written, and by what berth
  * knows a placement is: the driver puts a vGPU on its first fit before it is steered away from
  * there. */

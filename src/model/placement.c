@@ -61,6 +61,33 @@ int placement_type_find(const struct placement_type *t, uint16_t id)
 	return -ENOENT;
 }
 
+uint64_t placement_type_within(const struct placement_type *t, struct placement_span hole)
+{
+	uint64_t mask = 0;
+
+	for (unsigned i = 0; i < t->n_ids; i++)
+		if (t->ids[i] >= hole.id && t->ids[i] + t->size <= hole.id + hole.size)
+			mask |= UINT64_C(1) << i;
+	return mask;
+}
+
+unsigned placement_find_holes(const struct placement_set *taken, uint16_t region,
+			      struct placement_span ret[], unsigned max)
+{
+	unsigned end = MIN((unsigned)region, (unsigned)PLACEMENT_UNITS_MAX), n = 0;
+
+	for (unsigned u = 0; u < end && n < max; u++) {
+		unsigned first = u;
+
+		while (u < end && !(taken->units[u / 64] >> u % 64 & 1))
+			u++;
+		if (u > first)
+			ret[n++] = (struct placement_span){ (uint16_t)first,
+							    (uint16_t)(u - first) };
+	}
+	return n;
+}
+
 const struct placement_class *placement_view_find(const struct placement_view *v, uint16_t size)
 {
 	for (unsigned i = 0; i < v->n; i++)

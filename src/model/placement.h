@@ -51,6 +51,14 @@ uint64_t placement_type_free(const struct placement_type *t, const struct placem
 int placement_type_first_fit(const struct placement_type *t, uint64_t mask,
 			     struct placement_span *ret) _must_check_;
 
+/* Mask of the ids of t whose whole span lies in `hole`. */
+uint64_t placement_type_within(const struct placement_type *t, struct placement_span hole);
+
+/* The stretches of a region that nothing in `taken` touches, in order; at most `max` of them. A
+ * hole is no promise: what fits in it is up to NVML (placement_type_free() and _within()). */
+unsigned placement_find_holes(const struct placement_set *taken, uint16_t region,
+			      struct placement_span ret[], unsigned max);
+
 /* Index of id in t->ids, or -ENOENT. */
 int placement_type_find(const struct placement_type *t, uint16_t id);
 

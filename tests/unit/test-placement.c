@@ -314,6 +314,80 @@ static void sixty_four_ids_use_the_whole_mask(void **state)
 	assert_int_equal(span.id, 504);
 }
 
+static void holes_are_what_nothing_touches(void **state)
+{
+	struct placement_set taken = { 0 };
+	struct placement_span holes[8];
+
+	(void)state;
+	assert_int_equal(placement_find_holes(&taken, 48, holes, 8), 1);
+	assert_int_equal(holes[0].id, 0);
+	assert_int_equal(holes[0].size, 48);
+	placement_set_add(&taken, (struct placement_span){ 0, 8 });
+	placement_set_add(&taken, (struct placement_span){ 12, 4 });
+	placement_set_add(&taken, (struct placement_span){ 47, 1 });
+	assert_int_equal(placement_find_holes(&taken, 48, holes, 8), 2);
+	assert_int_equal(holes[0].id, 8);
+	assert_int_equal(holes[0].size, 4);
+	assert_int_equal(holes[1].id, 16);
+	assert_int_equal(holes[1].size, 31);
+	assert_int_equal(placement_find_holes(&taken, 48, holes, 1), 1);
+	placement_set_add(&taken, (struct placement_span){ 0, 48 });
+	assert_int_equal(placement_find_holes(&taken, 48, holes, 8), 0);
+	assert_int_equal(placement_find_holes(&taken, 0, holes, 8), 0);
+	/* The region may end beyond what a set can hold. */
+	assert_int_equal(placement_find_holes(&taken, 600, holes, 8), 1);
+	assert_int_equal(holes[0].id, 48);
+	assert_int_equal(holes[0].size, PLACEMENT_UNITS_MAX - 48);
+}
+
+static void what_fits_in_a_hole_lies_in_it_whole(void **state)
+{
+	struct placement_type t = { .size = 4, .n_ids = 4, .ids = { 0, 4, 6, 12 } };
+
+	(void)state;
+	assert_int_equal(placement_type_within(&t, (struct placement_span){ 0, 48 }), 0xf);
+	assert_int_equal(placement_type_within(&t, (struct placement_span){ 4, 6 }), 0x6);
+	assert_int_equal(placement_type_within(&t, (struct placement_span){ 4, 5 }), 0x2);
+	assert_int_equal(placement_type_within(&t, (struct placement_span){ 5, 6 }), 0x4);
+	assert_int_equal(placement_type_within(&t, (struct placement_span){ 13, 30 }), 0);
+	assert_int_equal(placement_type_within(&t, (struct placement_span){ 4, 0 }), 0);
+}
+
+/* Whatever is taken, each free placement lies in exactly one hole. */
+static void holes_and_placements_agree(void **state)
+{
+	static const unsigned sizes[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 48 };
+	uint32_t seed = 7;
+
+	(void)state;
+	for (unsigned round = 0; round < 200; round++) {
+		struct placement_set taken = { 0 };
+		struct placement_span holes[32];
+		unsigned n_holes;
+
+		for (unsigned k = 0; k < round % 9; k++) {
+			seed = seed * 1103515245U + 12345U;
+			placement_set_add(
+				&taken, (struct placement_span){ (uint16_t)(seed >> 16) % 48,
+								 (uint16_t)(1 + (seed >> 8) % 9) });
+		}
+		n_holes = placement_find_holes(&taken, L40S_REGION, holes, 32);
+		for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
+			struct placement_type t = l40s_type(sizes[i]);
+			uint64_t in_holes = 0, free = placement_type_free(&t, &taken);
+
+			for (unsigned k = 0; k < n_holes; k++) {
+				uint64_t here = free & placement_type_within(&t, holes[k]);
+
+				assert_int_equal(in_holes & here, 0);
+				in_holes |= here;
+			}
+			assert_int_equal(in_holes, free);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -326,6 +400,9 @@ int main(void)
 		cmocka_unit_test(first_fit_follows_the_table_not_the_number),
 		cmocka_unit_test(spans_work_across_words_and_at_the_end),
 		cmocka_unit_test(sixty_four_ids_use_the_whole_mask),
+		cmocka_unit_test(holes_are_what_nothing_touches),
+		cmocka_unit_test(what_fits_in_a_hole_lies_in_it_whole),
+		cmocka_unit_test(holes_and_placements_agree),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
