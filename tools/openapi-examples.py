@@ -57,6 +57,11 @@ def metric_lines(text):
         tuple(f'{name}{{gpu="0000:41' for name in METRICS)))
 
 
+def begins(host, path, end):
+    """As much of a file of the web page as a reader of the document wants."""
+    return host.daemon.request("GET", path).body.decode().partition(end)[0] + end + "..."
+
+
 def look(host):
     found = {"ClaimRequest": {"profile": "L40S-4Q", "owner": "tenant-a", "console_log": "/var/log/berth/vm1.log"}}
     found["Claim"] = host.ask("PUT", "/claims/vm1", {**found["ClaimRequest"],
@@ -94,6 +99,8 @@ def look(host):
     wait_for(lambda: host.daemon.request("GET", "/readyz").status == 503, "unreadable records")
     found["NotReady"] = host.ask("GET", "/readyz")
     shown = {key: found["Claim"][key] for key in ("name", "state", "profile", "vf", "gpu")}
+    found["Page"], found["Icon"] = begins(host, "/", '<html lang="en">'), begins(host, "/icon.svg", ">")
+    found["PageCss"], found["PageJs"] = begins(host, "/page.css", "*/"), begins(host, "/page.js", "\n")
     found["Event"] = f"event: claim\nid: 12\ndata: {json.dumps(shown)}\n\n"
     return found
 

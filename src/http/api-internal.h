@@ -21,6 +21,7 @@ struct api {
 	sd_event_source *changed_source;
 	unsigned n_strangers; /* refused since strangers_usec, without a name or user */
 	uint64_t strangers_usec;
+	struct api_page *page;
 	unsigned n_waiting; /* GET /resources before the first placements are there */
 	struct http_request *waiting[API_WAITING_MAX];
 };
@@ -31,6 +32,7 @@ json_t *api_json_text(const char *s);	      /* null for "" */
 json_t *api_json_placement(int id, int size); /* null while unknown */
 json_t *api_json_claim(const struct node *n, const struct claim *c, enum claim_problem problem);
 json_t *api_json_vf(const struct node *n, const struct card *c, const struct vf *v);
+json_t *api_json_failures(const struct health_record *r); /* [] for NULL */
 json_t *api_json_card(const struct node *n, const struct card *c);
 json_t *api_json_resources(const struct node *n, bool profiles); /* without placements_age_ms */
 bool api_resources_known(const struct node *n);
@@ -69,6 +71,16 @@ void api_get_openapi(struct http_request *req, void *userdata);
 void api_get_events(struct http_request *req, void *userdata);
 void api_post_driver_release(struct http_request *req, void *userdata);
 void api_post_driver_resume(struct http_request *req, void *userdata);
+
+/* api-page.c */
+void api_get_page(struct http_request *req, void *userdata);
+void api_get_page_css(struct http_request *req, void *userdata);
+void api_get_page_js(struct http_request *req, void *userdata);
+void api_get_icon(struct http_request *req, void *userdata);
+/* Publishes `changed`, at most four times a second. */
+void api_page_changed(struct api *api);
+int api_page_new(sd_event *event, struct node *n, struct api_page **ret) _must_check_;
+struct api_page *api_page_free(struct api_page *page);
 
 /* api-change.c: requests that are not GET. */
 /* What whoever is at the other end may do; each also what those before it may. */

@@ -131,21 +131,26 @@ static json_t *vf_reason(const struct node *n, const struct vf *v)
 	return api_json_text(text);
 }
 
+json_t *api_json_failures(const struct health_record *r)
+{
+	json_t *list = json_array();
+
+	for (unsigned i = 0; r && list && i < r->n_failures; i++)
+		json_array_append_new(
+			list, json_pack("{s:o,s:o,s:o}", "claim",
+					api_json_text(r->failures[i].instance_id), "assigned_at",
+					api_json_text(r->failures[i].assigned_at), "reported_at",
+					api_json_text(r->failures[i].reported_at)));
+	return list;
+}
+
 /* What stands against a VF: the failures of distinct assignments, and since when it is quarantined.
  */
 static void set_health(const struct node *n, json_t *o, struct pci_addr vf)
 {
 	const struct health_record *r = health_find(health_store_get(n->health), vf);
-	json_t *failures = json_array();
 
-	for (unsigned i = 0; r && failures && i < r->n_failures; i++)
-		json_array_append_new(
-			failures,
-			json_pack("{s:o,s:o,s:o}", "claim",
-				  api_json_text(r->failures[i].instance_id), "assigned_at",
-				  api_json_text(r->failures[i].assigned_at), "reported_at",
-				  api_json_text(r->failures[i].reported_at)));
-	json_object_set_new(o, "failures", failures);
+	json_object_set_new(o, "failures", api_json_failures(r));
 	json_object_set_new(o, "quarantined_at", api_json_text(r ? r->quarantined_at : ""));
 }
 
@@ -248,6 +253,46 @@ static json_t *json_card_profiles(const struct node *n, const struct card *c)
 	return list;
 }
 
+/* What each of the card's types has room for in a hole, as far as NVML goes. */
+static json_t *json_fits(const struct card *c, const struct placement_set *overlay,
+			 struct placement_span hole)
+{
+	json_t *list = json_array();
+
+	for (unsigned i = 0; list && i < c->types.n; i++) {
+		const struct profile *p = &c->types.items[i];
+		const struct placement_type *t = capacity_placement_type(c, p->type_id);
+		unsigned count = t ? placement_count(placement_type_free(t, overlay) &
+						     placement_type_within(t, hole))
+				   : 0;
+
+		if (count > 0)
+			json_array_append_new(list, json_pack("{s:o,s:i}", "profile",
+							      api_json_text(p->name), "placements",
+							      (int)count));
+	}
+	return list;
+}
+
+static json_t *json_holes(const struct node *n, const struct card *c)
+{
+	struct placement_span holes[PLACEMENT_UNITS_MAX / 2];
+	struct placement_set taken, overlay;
+	json_t *list;
+	unsigned count;
+
+	if (!capacity_taken(c, &taken))
+		return json_null();
+	capacity_overlay(n, c, &overlay);
+	count = placement_find_holes(&taken, c->region, holes, ARRAY_SIZE(holes));
+	list = json_array();
+	for (unsigned i = 0; list && i < count; i++)
+		json_array_append_new(list, json_pack("{s:i,s:i,s:o}", "id", (int)holes[i].id,
+						      "size", (int)holes[i].size, "fits",
+						      json_fits(c, &overlay, holes[i])));
+	return list;
+}
+
 json_t *api_json_card(const struct node *n, const struct card *c)
 {
 	const char *fallback = nvml_reason_name(c->fallback);
@@ -267,6 +312,8 @@ json_t *api_json_card(const struct node *n, const struct card *c)
 		      c->region ? json_integer(c->region) : json_null(), "drift", c->drift, "slots",
 		      json_slots(capacity_count_slots(n, c)), "placed", json_placed(c), "profiles",
 		      json_card_profiles(n, c), "vfs", vfs);
+	if (o)
+		json_object_set_new(o, "holes", json_holes(n, c));
 	if (o)
 		json_object_set_new(o, "recovery", recover_json(c));
 	if (o)
@@ -317,8 +364,20 @@ bool api_resources_known(const struct node *n)
 
 struct profile_sum {
 	const struct profile *profile;
-	unsigned available;
+	unsigned available, free_placements;
+	bool placements_known; /* on every card that has it */
 };
+
+static void add_placements(struct profile_sum *sum, const struct card *c, uint32_t type_id,
+			   const struct placement_set *overlay)
+{
+	int free_placements = capacity_free_placements(c, type_id, overlay);
+
+	if (free_placements < 0)
+		sum->placements_known = false;
+	else
+		sum->free_placements += (unsigned)free_placements;
+}
 
 static json_t *json_profiles(const struct node *n)
 {
@@ -342,16 +401,20 @@ static json_t *json_profiles(const struct node *n)
 			if (at == PROFILE_TYPES_MAX)
 				continue;
 			if (at == count)
-				sums[count++] = (struct profile_sum){ p, 0 };
+				sums[count++] = (struct profile_sum){ .profile = p,
+								      .placements_known = true };
 			sums[at].available += capacity_available(n, c, k, &overlay);
+			add_placements(&sums[at], c, p->type_id, &overlay);
 		}
 	}
 	for (unsigned i = 0; list && i < count; i++)
-		json_array_append_new(list, json_pack("{s:o,s:I,s:i}", "name",
-						      api_json_text(sums[i].profile->name),
-						      "framebuffer_mb",
-						      (json_int_t)sums[i].profile->framebuffer_mb,
-						      "available", (int)sums[i].available));
+		json_array_append_new(
+			list,
+			json_pack("{s:o,s:I,s:i,s:o}", "name", api_json_text(sums[i].profile->name),
+				  "framebuffer_mb", (json_int_t)sums[i].profile->framebuffer_mb,
+				  "available", (int)sums[i].available, "free_placements",
+				  sums[i].placements_known ? json_integer(sums[i].free_placements)
+							   : json_null()));
 	return list;
 }
 

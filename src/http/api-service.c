@@ -9,18 +9,10 @@
 #include "base/log.h"
 #include "daemon/node-metrics.h"
 #include "daemon/snapshot.h"
+#include "http/embed.h"
 #include "model/outcome.h"
-#include "openapi.h"
 
-__asm__(".section .rodata\n"
-	".global api_openapi_text\n"
-	"api_openapi_text:\n"
-	".incbin \"" BERTH_OPENAPI_PATH "\"\n"
-	".global api_openapi_end\n"
-	"api_openapi_end:\n"
-	".byte 0\n"
-	".previous\n");
-extern const char api_openapi_text[], api_openapi_end[];
+EMBED(api_openapi_text, EMBED_OPENAPI_JSON_PATH);
 
 static void node_has_changed(struct node *n, void *userdata)
 {
@@ -77,7 +69,7 @@ void api_get_openapi(struct http_request *req, void *userdata)
 	(void)userdata;
 	if (api_refuse_query(req) == 0)
 		http_reply(req, 200, "application/json", api_openapi_text,
-			   (size_t)(api_openapi_end - api_openapi_text));
+			   EMBED_SIZE(api_openapi_text));
 }
 
 void api_get_events(struct http_request *req, void *userdata)
@@ -125,6 +117,10 @@ void api_post_driver_resume(struct http_request *req, void *userdata)
  */
 
 static const struct http_route routes[] = {
+	{ "GET", "/", api_get_page },
+	{ "GET", "/page.css", api_get_page_css },
+	{ "GET", "/page.js", api_get_page_js },
+	{ "GET", "/icon.svg", api_get_icon },
 	{ "GET", "/resources", api_get_resources },
 	{ "GET", "/gpus", api_get_gpus },
 	{ "GET", "/gpus/{bdf}", api_get_gpu },
@@ -153,6 +149,7 @@ static int look_at_changes(sd_event_source *source, void *userdata)
 {
 	(void)source;
 	api_host_changed(userdata);
+	api_page_changed(userdata);
 	return 0;
 }
 
@@ -181,6 +178,8 @@ int api_server_new(struct node *n, struct http_tls *tls, const struct http_socke
 		r = sd_event_source_set_priority(api->changed_source, SD_EVENT_PRIORITY_IDLE);
 	if (r >= 0)
 		r = sd_event_source_set_enabled(api->changed_source, SD_EVENT_OFF);
+	if (r >= 0)
+		r = api_page_new(n->event, n, &api->page);
 	if (r < 0)
 		return error_set_errno(err, r, "event source");
 	return http_server_new(&config, routes, ARRAY_SIZE(routes), api, ret, err);
@@ -197,6 +196,7 @@ void api_server_done(struct node *n)
 	for (unsigned i = 0; i < api->n_waiting; i++)
 		http_reply_problem(api->waiting[i], -E_NOT_READY, "berthd is stopping", NULL);
 	sd_event_source_disable_unref(api->changed_source);
+	api_page_free(api->page);
 	free(api->resources[0]);
 	free(api->resources[1]);
 	free(api->published);

@@ -7,13 +7,19 @@
 
 /* --- Claims ----------------------------------------------------------------------------------- */
 
+static bool is_own(const struct page *p, const json_t *claim)
+{
+	json_int_t uid = page_int(claim, "uid", CLAIM_UID_NONE);
+
+	return claimant_owns(&p->viewer->who, (uint32_t)uid, page_str(claim, "peer"));
+}
+
 static void add_release_button(const struct page *p, const json_t *claim)
 {
 	const char *name = page_str(claim, "name");
 	char path[CLAIM_NAME_MAX + 16], ask[512];
 
-	if (!p->viewer->may_change ||
-	    !(p->viewer->owns_all || page_int(claim, "uid", -1) == p->viewer->uid))
+	if (!p->viewer->may_change || !(p->viewer->owns_all || is_own(p, claim)))
 		return;
 	snprintf(path, sizeof path, "/claims/%.128s", name);
 	snprintf(ask, sizeof ask,

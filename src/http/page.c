@@ -223,11 +223,11 @@ static void add_profiles(const struct page *p)
 	const json_t *gpu = json_object_get(p->state, "gpu");
 	const json_t *profiles = json_object_get(gpu, "profiles");
 
-	if (strcmp(page_str(gpu, "mode"), "vgpu") != 0)
-		return;
 	page_section(p->out, "profiles", "What fits now");
 	if (json_array_size(profiles) == 0) {
-		buf_add_str(p->out, "<p class=\"none\">No profile is known.</p></section>");
+		buf_printf(p->out, "<p class=\"none\">%s</p></section>",
+			   json_is_object(gpu) ? "No profile is known on this host."
+					       : "Not known yet.");
 		return;
 	}
 	page_profile_table(p->out, "vGPUs of each profile that could be claimed, by size in GiB",

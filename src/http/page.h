@@ -12,12 +12,13 @@
 #include <jansson.h>
 
 #include "base/buf.h"
+#include "model/claim.h"
 
 struct page_viewer {
 	bool may_change; /* releases and cordons: buttons are there */
 	bool may_clear;	 /* health records too */
 	bool owns_all;	 /* may release anybody's claim */
-	uint32_t uid;	 /* whose claims it may release otherwise */
+	struct claimant who;
 };
 
 /* What `state` holds, all of it optional:

@@ -34,6 +34,15 @@ int http_response_set_headers(struct MHD_Response *response, const char *content
 											 : -ENOMEM;
 }
 
+static int set_header(struct MHD_Response *response, const char *name, const char *value)
+{
+	const char *old = MHD_get_response_header(response, name);
+
+	if (old)
+		(void)MHD_del_response_header(response, name, old);
+	return MHD_add_response_header(response, name, value) == MHD_YES ? 0 : -ENOMEM;
+}
+
 void http_request_add_header(struct http_request *req, const char *name, const char *value)
 {
 	if (!req->extra)
@@ -52,8 +61,7 @@ static void finish(struct http_request *req, int status, const char *content_typ
 	bool ok = response && http_response_set_headers(response, content_type) == 0;
 
 	for (size_t i = 0; i < req->n_extra && ok; i++)
-		ok = MHD_add_response_header(response, req->extra[i].name, req->extra[i].value) ==
-		     MHD_YES;
+		ok = set_header(response, req->extra[i].name, req->extra[i].value) == 0;
 	if (ok && req->conn && req->conn->listener->server->stopping)
 		ok = MHD_add_response_header(response, "Connection", "close") == MHD_YES;
 	if (!ok && response) {
@@ -168,6 +176,11 @@ int http_body_new_json(const json_t *json, struct http_body **ret)
 	if (!response)
 		free(text);
 	return body_wrap("application/json", response, ret);
+}
+
+int http_body_set_header(struct http_body *body, const char *name, const char *value)
+{
+	return set_header(body->response, name, value);
 }
 
 struct http_body *http_body_ref(struct http_body *body)

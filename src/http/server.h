@@ -136,7 +136,8 @@ bool http_request_is_gone(const struct http_request *req);
 
 /* --- The reply ------------------------------------------------------------------------------ */
 
-/* One more header for the reply to come (at most 4; not with http_reply_shared). */
+/* One more header for the reply to come, in place of a standard one of that name (at most 4; not
+ * with http_reply_shared). */
 void http_request_add_header(struct http_request *req, const char *name, const char *value);
 
 /* body may be NULL with len 0; it is copied. content_type NULL: none. */
@@ -158,6 +159,8 @@ int http_body_new(const char *content_type, const void *data, size_t len,
 		  struct http_body **ret) _must_check_;
 int http_body_new_json(const json_t *json,
 		       struct http_body **ret) _must_check_; /* application/json */
+/* One more header for every reply with it, in place of one of that name. */
+int http_body_set_header(struct http_body *body, const char *name, const char *value) _must_check_;
 struct http_body *http_body_ref(struct http_body *body);
 struct http_body *http_body_unref(struct http_body *body);
 /* Does not take the caller's reference. */

@@ -172,7 +172,7 @@ def test_bad_json(daemon, body):
 
 
 @pytest.mark.parametrize("method, path, status, code", [
-    ("GET", "/", 404, "not_found"), ("GET", "/nothing", 404, "not_found"),
+    ("GET", "/page", 404, "not_found"), ("GET", "/nothing", 404, "not_found"),
     ("GET", "/claims/nobody", 404, "not_found"), ("GET", "/gpus/0000:99:00.0", 404, "not_found"),
     ("GET", "/gpus/card0", 400, "bad_request"), ("PUT", "/gpus/0000:99:00.0/cordon", 404, "not_found"),
     ("POST", "/claims/vm", 405, "method_not_allowed"), ("DELETE", "/resources", 405, "method_not_allowed"),

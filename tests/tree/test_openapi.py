@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENT = json.loads((ROOT / "docs/openapi.json").read_text())
 OPERATIONS = {f"{method.upper()} {path}": operation for path, item in DOCUMENT["paths"].items()
               for method, operation in item.items() if method != "parameters"}
-EVENTS = {"ClaimEvent", "ReleaseEvent", "CapacityEvent", "FallbackEvent", "RecoverEvent"}
+EVENTS = {"ClaimEvent", "ReleaseEvent", "CapacityEvent", "FallbackEvent", "RecoverEvent", "ChangedEvent"}
 
 
 def generator():

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static const struct page_viewer reader = { .uid = UINT32_MAX };
+static const struct page_viewer reader;
 static const struct page_viewer root = { .may_change = true, .may_clear = true, .owns_all = true };
 
 /* A state as JSON with ' for ". */
@@ -81,7 +81,7 @@ static void what_is_missing_is_not_known(void **state)
 	_free_ char *text = render_text("{}", &reader);
 
 	(void)state;
-	assert_int_equal(count(text, "Not known"), 3); /* summary, cards, claims */
+	assert_int_equal(count(text, "Not known"), 4); /* summary, cards, profiles, claims */
 	lacks(text, "<b>0</b>");
 	lacks(text, "No NVIDIA GPU");
 	has(text, "</html>");
@@ -96,7 +96,7 @@ static void a_host_without_gpus_says_so(void **state)
 
 	(void)state;
 	has(text, "No NVIDIA GPU was found");
-	lacks(text, "What fits now");
+	has(text, "No profile is known");
 	lacks(text, "VFs used");
 }
 
@@ -189,11 +189,13 @@ static void buttons_are_for_those_who_may(void **state)
 		struct page_viewer viewer;
 		unsigned releases, cordons, clears;
 	} cases[] = {
-		{ { .uid = 7 }, 0, 0, 0 },
-		{ { .may_change = true, .uid = 7 }, 1, 1, 0 },
-		{ { .may_change = true, .uid = 8 }, 0, 1, 0 },
-		{ { .may_change = true, .owns_all = true, .uid = 8 }, 2, 1, 0 },
-		{ { .may_change = true, .owns_all = true, .may_clear = true }, 2, 1, 2 },
+		{ { .who = { .uid = 7 } }, 0, 0, 0 },
+		{ { .may_change = true, .who = { .uid = 7 } }, 1, 1, 0 },
+		{ { .may_change = true, .who = { .uid = 8 } }, 0, 1, 0 },
+		{ { .may_change = true, .who = { CLAIM_UID_NONE, "node-a", false } }, 1, 1, 0 },
+		{ { .may_change = true, .who = { CLAIM_UID_NONE, "node-b", false } }, 0, 1, 0 },
+		{ { .may_change = true, .owns_all = true, .who = { .uid = 8 } }, 3, 1, 0 },
+		{ { .may_change = true, .owns_all = true, .may_clear = true }, 3, 1, 2 },
 	};
 
 	(void)state;
@@ -201,7 +203,8 @@ static void buttons_are_for_those_who_may(void **state)
 		_free_ char *text = render_text(
 			"{'gpu': {'mode': 'vgpu'}, 'gpus': [{" CARD
 			"'placed': [], 'holes': null, " VFS
-			"}], 'claims': [{'name': 'a', 'uid': 7}, {'name': 'b', 'uid': 0}],"
+			"}], 'claims': [{'name': 'a', 'uid': 7}, {'name': 'b', 'uid': 0},"
+			" {'name': 'c', 'uid': null, 'peer': 'node-a'}],"
 			" 'records': [{'address': '0000:99:00.4', 'quarantined_at': 'x'}]}",
 			&cases[i].viewer);
 
