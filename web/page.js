@@ -10,7 +10,7 @@
 	const POLL_MS = 5000; // with one, but without events
 	const LOOK_MS = 15000; // with both: a dead tunnel tells nobody
 	const TIMEOUT_MS = 8000;
-	const SAY_MS = 3000; // between two announcements to a screen reader
+	const SAY_MS = 2000; // between two announcements to a screen reader
 
 	const $ = (id) => document.getElementById(id);
 	const root = document.documentElement;
@@ -230,7 +230,9 @@
 
 	function ask(button) {
 		asked = button.dataset;
-		$('ask-text').textContent = asked.ask;
+		const end = asked.ask.indexOf('?') + 1;
+		$('ask-what').textContent = asked.ask.slice(0, end);
+		$('ask-text').textContent = asked.ask.slice(end).trim();
 		$('ask-error').textContent = '';
 		$('ask-yes').textContent = button.textContent;
 		$('ask-yes').disabled = false;

@@ -48,7 +48,8 @@ void page_card_link(const struct page *p, const char *address);
 void page_claim_link(const struct page *p, const char *name);
 /* <time>, in UTC; the script makes it an age. "not known" for "". */
 void page_time(struct buf *out, const char *rfc3339);
-/* A button that asks before it sends METHOD PATH. `ask` is a text from outside. */
+/* A button that asks before it sends METHOD PATH. `ask`: a question up to its "?", and what
+ * will happen; may hold texts from outside. */
 void page_button(struct buf *out, const char *label, const char *method, const char *path,
 		 const char *ask);
 /* Opens a section with a heading that can take the focus. */

@@ -165,7 +165,7 @@ static void add_placements_age(const struct page *p)
 		buf_add_str(p->out, "fallback: ");
 		html_text(p->out, page_str(fallback, "reason"));
 	} else {
-		buf_add_str(p->out, "from NVML, ");
+		buf_add_str(p->out, "NVML, ");
 		page_time(p->out, page_str(p->state, "placements_at"));
 	}
 	buf_add_str(p->out, "</dd></div>");
@@ -279,12 +279,14 @@ static void add_bottom(const struct page *p)
 		    "href=\"/metrics\">metrics</a>, <a href=\"/openapi.json\">all paths</a>.");
 	if (!p->viewer->may_change)
 		buf_add_str(p->out, " This way of reaching berthd is for reading only.");
-	buf_add_str(p->out, "</p></footer>\n<dialog id=\"ask\" aria-labelledby=\"ask-text\"><p "
-			    "id=\"ask-text\"></p><p id=\"ask-error\" role=\"alert\"></p><p "
-			    "class=\"row\"><button "
-			    "type=\"button\" id=\"ask-no\">Cancel</button> <button type=\"button\" "
-			    "id=\"ask-yes\"></button></p></dialog><p id=\"say\" class=\"vh\" "
-			    "aria-live=\"polite\"></p></body></html>\n");
+	buf_add_str(
+		p->out,
+		"</p></footer>\n<dialog id=\"ask\" aria-labelledby=\"ask-what\" "
+		"aria-describedby=\"ask-text\"><h2 id=\"ask-what\"></h2><p id=\"ask-text\"></p><p "
+		"id=\"ask-error\" role=\"alert\"></p><p class=\"row\"><button type=\"button\" "
+		"id=\"ask-no\">Cancel</button> <button type=\"button\" "
+		"id=\"ask-yes\"></button></p></dialog><p id=\"say\" class=\"vh\" "
+		"aria-live=\"polite\"></p></body></html>\n");
 }
 
 static json_t *index_claims(const json_t *state)
