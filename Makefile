@@ -6,6 +6,7 @@
 #   make demo-kube  the Kubernetes device plugin, with a fake kubelet; make bench-kube: its speed and size
 #   make lint     format and analyzers             make fuzz    20 s of each fuzz target (FUZZ_SECONDS=)
 #   make demo-wedge  a VF wedges, is noticed and leaves, its card is brought back
+#   make screenshots  the web page's pictures in docs/images
 #   make docs     the parts of docs/ that are made from others
 #   make soak     kill -9 at random, 1,000 rounds  make install DESTDIR= PREFIX=, make uninstall
 #   make deb      Debian packages, into build/deb/
@@ -21,7 +22,8 @@ CC := gcc
 endif
 export CC
 
-.PHONY: build demo demo-kube demo-wedge docs check bench bench-kube soak fuzz lint format install uninstall deb clean deps
+.PHONY: build screenshots demo demo-kube demo-wedge docs check bench bench-kube soak fuzz lint format install uninstall \
+	deb clean deps
 build: deps $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
 
@@ -40,11 +42,17 @@ demo-kube: build
 demo-wedge: build
 	@tools/demo-wedge.sh $(BUILD)/bin
 
-# Without the guest's packages one test is skipped, without those for packaging a few; they say so.
+# Without the guest's packages one test is skipped, without the browser those of the web page, without
+# those for packaging a few; they say so.
 check: deps
 	-@tools/install-deps.sh tools/packages-guest.txt
+	-@tools/install-deps.sh tools/packages-page.txt
 	-@tools/install-deps.sh tools/packages-deb.txt
 	@$(PYTHON) tests/check.py
+
+screenshots: build
+	@tools/install-deps.sh tools/packages-page.txt
+	@$(PYTHON) tests/e2e/screenshots.py docs/images
 
 bench: build
 	@$(PYTHON) bench/run.py --build $(BUILD) --out $(BUILD)/bench/bench.json

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All tests of berth, in the builds that they need, with one count at the end.
 
-Stages: gcc (all programs, unit tests), clang (warnings as errors), tree (layers, format, documents),
-ASan+UBSan (unit and system tests), TSan (the daemon's system tests), fuzz corpora replayed, the Debian
-packages (built, and installed in a clean Debian).
+Stages: gcc (all programs, unit tests), page (the web page in Chromium, with the programs of the first),
+clang (warnings as errors), tree (layers, format, documents), ASan+UBSan (unit and system tests), TSan (the
+daemon's system tests), fuzz corpora replayed, the Debian packages (built, and installed in a clean Debian).
 A stage that does not build, or dies, counts as one failure. The last line is the count.
 
 With --fuzz SECONDS: runs each fuzz target for so long instead, starting from its corpus.
@@ -226,6 +226,12 @@ def stage_gcc():
         unit_tests('gcc', path)
 
 
+def stage_page():
+    path = os.path.join(ROOT, 'build')
+    if os.path.exists(os.path.join(path, 'bin', 'berthd')):
+        pytest('page', path, ['tests/e2e'], 1)
+
+
 def stage_tree():
     pytest('tree', os.path.join(ROOT, 'build'), ['tests/tree'], JOBS)
 
@@ -267,14 +273,16 @@ def stage_deb():
     pytest('deb', path, ['tests/deb', '--dist', 'loadfile'], JOBS)
 
 
+STAGES = {'gcc': stage_gcc, 'page': stage_page, 'clang': lambda: build('clang'), 'tree': stage_tree, 'asan': stage_asan,
+          'tsan': stage_tsan, 'fuzz': stage_fuzz, 'deb': stage_deb}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--fuzz', type=int, metavar='SECONDS')
-    parser.add_argument('--stage', action='append', choices=['gcc', 'clang', 'tree', 'asan', 'tsan', 'fuzz', 'deb'],
-                        help='only these (default: all)')
+    parser.add_argument('--stage', action='append', choices=list(STAGES), help='only these (default: all)')
     args = parser.parse_args()
-    stages = {'gcc': stage_gcc, 'clang': lambda: build('clang'), 'tree': stage_tree, 'asan': stage_asan,
-              'tsan': stage_tsan, 'fuzz': stage_fuzz, 'deb': stage_deb}
+    stages = STAGES
     if args.fuzz is not None:
         stages = {'fuzz': lambda: stage_fuzz(args.fuzz)}
     for name, function in stages.items():
