@@ -131,12 +131,12 @@ static void bars_are_filled_whatever_is_placed(void **state)
 	static const char *const contents[] = {
 		"'placed': [], 'holes': [{'id': 0, 'size': 48, 'fits': []}], ",
 		"'placed': [], 'holes': null, ",
-		"'placed': [{'id': 8, 'size': 8, 'vf': '0000:41:00.4', 'claim': 'a'}], 'holes':"
-		" [{'id': 0, 'size': 8, 'fits': [{'profile': 'NVIDIA L40S-4Q', 'placements': 2},"
-		" {'profile': 'NVIDIA L40S-8Q', 'placements': 1}]}, {'id': 20, 'size': 28}], ",
+		("'placed': [{'id': 8, 'size': 8, 'vf': '0000:41:00.4', 'claim': 'a'}], 'holes':"
+		 " [{'id': 0, 'size': 8, 'fits': [{'profile': 'NVIDIA L40S-4Q', 'placements': 2},"
+		 " {'profile': 'NVIDIA L40S-8Q', 'placements': 1}]}, {'id': 20, 'size': 28}], "),
 		/* overlapping, beyond the end, of no size */
-		"'placed': [{'id': 8, 'size': 8}, {'id': 12, 'size': 8}, {'id': 30, 'size': 4}],"
-		" 'holes': [{'id': 10, 'size': 30}], ",
+		("'placed': [{'id': 8, 'size': 8}, {'id': 12, 'size': 8}, {'id': 30, 'size': 4}],"
+		 " 'holes': [{'id': 10, 'size': 30}], "),
 		"'placed': [{'id': 40, 'size': 16}, {'id': 0, 'size': 4}], 'holes': null, ",
 		"'placed': [{'id': null, 'size': 40}, {'id': null, 'size': 9}], 'holes': null, ",
 		"'placed': [{'id': -3, 'size': 1000000000000}, {'id': 1, 'size': 0}], ",
