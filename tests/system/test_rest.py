@@ -478,21 +478,26 @@ def test_events(daemon, sim):
     begun, ended = events.of("fallback")
     assert (begun["gpu"], begun["reason"]) == (B, "error") and "(15)" in begun["detail"]
     assert ended == {"gpu": B, "reason": None, "detail": None}
-    # Nothing changes, nothing is said.
+    # Nothing changes, nothing is said, but that the placements are younger.
     settle(sim)
-    count = len(events.seen)
+
+    def said():
+        return [e for e in events.seen if e[0] != "changed"]
+
+    count = len(said())
     refresh(daemon)
     refresh(daemon)
-    assert len(events.seen) == count
+    assert len(said()) == count
     assert events.ids == sorted(set(events.ids))
     events.close()
-    missed = Events(daemon, str(events.ids[-2]))
+    known = list(events.ids)
+    missed = Events(daemon, str(known[-2]))
     wait_for(lambda: missed.seen, "what was missed")
-    assert missed.ids == events.ids[-1:]
+    assert missed.ids[0] == known[-1]
     missed.close()
     foreign = Events(daemon, "12")
     wait_for(lambda: foreign.seen, "the reset")
-    assert foreign.seen == [("reset", {})]
+    assert foreign.seen[0] == ("reset", {})
     foreign.close()
 
 
