@@ -14,6 +14,7 @@ import openapi
 from conftest import UnixConnection, typed_vfs, wait_for
 from plain_host import PlainHost
 from test_claims import as_user, open_to_all
+from tls_daemon import TlsHost, free_port
 
 CARD = "0000:41:00.0"
 VOID = {"meta", "link", "br", "img", "input", "colgroup"}
@@ -76,12 +77,6 @@ def ask(daemon, method, path, headers=None, tcp=None):
     openapi.check(method, path, answer.status, answer.getheader("Content-Type"), body)
     connection.close()
     return answer.status, {k.lower(): v for k, v in answer.getheaders()}, body
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 # --- How it is served ------------------------------------------------------------------------------
@@ -349,6 +344,29 @@ def test_shared_claims(sim, start_daemon):
 
 
 OWN = {"Host": "localhost:8080", "Origin": "http://localhost:8080", "Sec-Fetch-Site": "same-origin"}
+
+
+def test_buttons_over_tls(sim, start_daemon):
+    """Roles by certificate; a browser sends the certificate for any page, so origins count here too."""
+    host = TlsHost(sim, start_daemon, admins=["boss"], readers=["looker"])
+    assert host.request("node-a", "PUT", "/claims/theirs", {"profile": "L40S-1Q"}).status == 201
+    host.daemon.claim("roots")
+
+    def paths(name):
+        return {p for _, p in Page(host.request(name, "GET", "/").body.decode()).buttons}
+
+    assert paths("looker") == set()
+    assert {"/claims/theirs", f"/gpus/{CARD}/cordon"} <= paths("node-a") and "/claims/roots" not in paths("node-a")
+    assert "/claims/theirs" not in paths("node-b")
+    assert {"/claims/theirs", "/claims/roots"} <= paths("boss")
+    own = f"https://localhost:{host.port}"
+    for origin, site, status in (("https://evil.example", "cross-site", 403), (own, "same-site", 403),
+                                 (own, "same-origin", 200)):
+        connection = host.connect("node-a")
+        connection.request("DELETE", "/claims/theirs", headers={"Host": f"localhost:{host.port}", "Origin": origin,
+                                                                "Sec-Fetch-Site": site})
+        assert connection.getresponse().status == status
+        connection.close()
 
 
 ALLOWED = [{}, {"Host": "berthd"}, OWN, {"Host": "127.0.0.1:8080"}, {**OWN, "Sec-Fetch-Site": "none"},
