@@ -9,7 +9,9 @@
 
 #include "embedded.h"
 
+/* A path in parentheses would be no part of the string, and a name in them no declaration. */
 /* clang-format off */
+/* NOLINTBEGIN(bugprone-macro-parentheses) */
 #define EMBED(name, path)                                                                          \
 	__asm__(".section .rodata\n"                                                               \
 		".global " #name "\n"                                                              \
@@ -20,6 +22,7 @@
 		".byte 0\n"                                                                        \
 		".previous\n");                                                                    \
 	extern const char name[], name##_end[]
+/* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
 
 #define EMBED_SIZE(name) ((size_t)(name##_end - name))
