@@ -263,19 +263,19 @@ static void reply_file(struct http_request *req, struct http_body **body, const 
 void api_get_page_css(struct http_request *req, void *userdata)
 {
 	reply_file(req, &((struct api *)userdata)->page->css, "text/css; charset=utf-8", page_css,
-		   EMBED_SIZE(page_css), "\"" EMBED_PAGE_CSS_HASH "\"");
+		   page_css_size, "\"" EMBED_PAGE_CSS_HASH "\"");
 }
 
 void api_get_page_js(struct http_request *req, void *userdata)
 {
 	reply_file(req, &((struct api *)userdata)->page->js, "text/javascript; charset=utf-8",
-		   page_js, EMBED_SIZE(page_js), "\"" EMBED_PAGE_JS_HASH "\"");
+		   page_js, page_js_size, "\"" EMBED_PAGE_JS_HASH "\"");
 }
 
 void api_get_icon(struct http_request *req, void *userdata)
 {
 	reply_file(req, &((struct api *)userdata)->page->icon, "image/svg+xml", page_icon,
-		   EMBED_SIZE(page_icon), "\"" EMBED_ICON_SVG_HASH "\"");
+		   page_icon_size, "\"" EMBED_ICON_SVG_HASH "\"");
 }
 
 /* --- The event `changed` ---------------------------------------------------------------------- */

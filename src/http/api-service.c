@@ -68,8 +68,7 @@ void api_get_openapi(struct http_request *req, void *userdata)
 {
 	(void)userdata;
 	if (api_refuse_query(req) == 0)
-		http_reply(req, 200, "application/json", api_openapi_text,
-			   EMBED_SIZE(api_openapi_text));
+		http_reply(req, 200, "application/json", api_openapi_text, api_openapi_text_size);
 }
 
 void api_get_events(struct http_request *req, void *userdata)

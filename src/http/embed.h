@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files of the source tree inside the program: EMBED(api_openapi, EMBED_OPENAPI_JSON_PATH) gives
- * api_openapi[] with the bytes, and EMBED_SIZE(api_openapi).
+ * api_openapi[] with the bytes, and api_openapi_size.
  *
  * The paths, and a hash of each file, are in embedded.h, which the build makes (bin/meson.build).
  */
 #pragma once
+
+#include <stdint.h>
 
 #include "embedded.h"
 
@@ -14,15 +16,14 @@
 /* NOLINTBEGIN(bugprone-macro-parentheses) */
 #define EMBED(name, path)                                                                          \
 	__asm__(".section .rodata\n"                                                               \
+		".balign 8\n"                                                                      \
+		".global " #name "_size\n"                                                         \
+		#name "_size: .quad 1f - " #name "\n"                                              \
 		".global " #name "\n"                                                              \
-		#name ":\n"                                                                        \
-		".incbin \"" path "\"\n"                                                           \
-		".global " #name "_end\n"                                                          \
-		#name "_end:\n"                                                                    \
-		".byte 0\n"                                                                        \
+		#name ": .incbin \"" path "\"\n"                                                   \
+		"1: .byte 0\n"                                                                     \
 		".previous\n");                                                                    \
-	extern const char name[], name##_end[]
+	extern const char name[];                                                                  \
+	extern const uint64_t name##_size
 /* NOLINTEND(bugprone-macro-parentheses) */
 /* clang-format on */
-
-#define EMBED_SIZE(name) ((size_t)(name##_end - name))
