@@ -139,6 +139,8 @@ def test_settings_exist():
     points = {p for f in (ROOT / "src").rglob("*.c") for p in re.findall(r'fault_point\("([^"]+)"', f.read_text())}
 
     def check(page, text):
+        if page.name == "rest.md":  # fields of answers are written so, too
+            return
         for piece in code(text):
             for name in re.findall(r"(?<![\w./\"-])((?:%s)\.[a-z_]+)(?![\w(/:]|\.[a-z])" % "|".join(groups), piece):
                 if name not in keys | points and not name.endswith((".c", ".h", ".md", ".device_path")):
