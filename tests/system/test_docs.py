@@ -165,7 +165,8 @@ def check_install(host, output):
 
 
 def check_hardware(host, output):
-    assert "8 fit" in output and "the VF is open" in output
+    assert "8 fit\n" in output and "the VF is open" in output
+    assert re.search(r"^0\nclaimed hidden: ", output, re.M)
     assert not typed_vfs(host.sim)
 
 
@@ -177,7 +178,7 @@ CHECKS = {"migrate": check_migrate, "operations": check_operations, "install": c
 def test_blocks_of_a_page_run(start_host, page):
     if not shutil.which("jq"):
         pytest.skip("jq is not installed")
-    host = start_host("--vfs", 8)
+    host = start_host("--vfs", 32 if page.stem == "tested-without-hardware" else 8)
     PREPARE.get(page.stem, lambda host: None)(host)
     parts = ["set -euo pipefail\n" if "-euo pipefail" in page.read_text() else "set -eu\n"]
     if page.stem not in STARTS_ITSELF:
