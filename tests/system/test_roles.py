@@ -18,6 +18,9 @@ READER, CLAIMANT, ADMIN = range(3)
 # nothing comes of it.
 ROUTES = {
     ("GET", "/"): (READER, None, {200}),
+    ("GET", "/page.css"): (READER, None, {200}),
+    ("GET", "/page.js"): (READER, None, {200}),
+    ("GET", "/icon.svg"): (READER, None, {200}),
     ("GET", "/status"): (READER, None, {200}),
     ("GET", "/resources"): (READER, None, {200}),
     ("GET", "/gpus"): (READER, None, {200}),
