@@ -39,7 +39,7 @@ def complete_text(shell):
 @pytest.mark.parametrize('program', PROGRAMS)
 def test_every_program_shows_examples(program):
     text = help_of(program)
-    assert re.search(rf'^Examples:\n(  .*\n)+', text, re.M) and max(map(len, text.splitlines())) <= 120
+    assert re.search(r'^Examples:\n(  .*\n)+', text, re.M) and max(map(len, text.splitlines())) <= 120
 
 
 def test_the_simulators_commands_show_help():

@@ -106,6 +106,18 @@ def test_format():
     assert done.returncode == 0, 'run make format:\n' + '\n'.join(wrong)
 
 
+def test_python_names_exist():
+    """A name that is missing in a rare branch of a test would show when that branch is needed."""
+    if subprocess.run(['/usr/bin/python3', '-c', 'import pyflakes'], capture_output=True).returncode != 0:
+        pytest.skip('pyflakes is not installed')
+    done = subprocess.run(['/usr/bin/python3', '-m', 'pyflakes', *map(str, tracked('*.py'))], cwd=ROOT,
+                          capture_output=True, text=True)
+    # Fixtures are imported to be found by their names, and named again as parameters.
+    wrong = [line for line in done.stdout.splitlines()
+             if not re.search(r'redefinition of unused|imported but unused', line)]
+    assert not wrong, '\n'.join(wrong)
+
+
 def test_no_machine_paths_or_hosts():
     wrong = []
     for path in tracked():
