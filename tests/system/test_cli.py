@@ -558,10 +558,12 @@ ODD = [None, 7, -1, 1e300, 2**62, -2**63, "", "x", [], {}, [None], [[]], [7], {"
 def test_fields_of_any_type(daemon, args, path, key, fields):
     good = {"gpu": RESOURCES["gpu"], "gpus": gpu("0000:41:00.0", 48, VGPUS), "claims": CLAIM}[key]
     answers = [{}, *({key: odd} for odd in ODD)]
-    for field in fields:
-        for odd in ODD:
-            changed = {**good, field: odd}
-            answers.append({key: changed if key == "gpu" else [changed]})
+    if key == "gpu":  # each field has had each odd value at the end
+        for k in range(len(ODD)):
+            answers.append({key: {f: ODD[(i + k) % len(ODD)] for i, f in enumerate(fields)}})
+    else:
+        for field in fields:
+            answers.append({key: [{**good, field: odd} for odd in ODD]})
     daemon.on("GET", path, *(http(200, a) for a in answers))
     for answer in answers:
         run = berth(daemon, *args)
@@ -570,14 +572,16 @@ def test_fields_of_any_type(daemon, args, path, key, fields):
 
 def test_map_with_odd_places(daemon):
     odd = [-1, 48, 2**31, 2**32, 2**62, -2**63, 0, 47, 1.5, "4", None]
-    answers = [{"gpus": [gpu("0000:41:00.0", region, [{**VGPUS[0], "id": a, "size": b}])]}
-               for a in odd for b in odd for region in (48, 0, -1, 512, 513, 2**40)]
-    answers.append({"gpus": [gpu("0000:41:00.0", 512, [placed(i, 1, "L40S-1Q", "c", "v") for i in range(400)])]})
-    answers.append({"gpus": [gpu("0000:41:00.0", 48, VGPUS * 3)]})
-    daemon.on("GET", "/gpus", *(http(200, a) for a in answers))
+    cards = [gpu("0000:41:00.0", region, [{**VGPUS[0], "id": a, "size": b}])
+             for a in odd for b in odd for region in (48, 0, -1, 512, 513, 2**40)]
+    cards.append(gpu("0000:41:00.0", 512, [placed(i, 1, "L40S-1Q", "c", "v") for i in range(400)]))
+    cards.append(gpu("0000:41:00.0", 48, VGPUS * 3))
+    answers = [cards[i:i + 16] for i in range(0, len(cards), 16)]
+    daemon.on("GET", "/gpus", *(http(200, {"gpus": a}) for a in answers))
     for answer in answers:
         run = berth(daemon, "map")
         assert run.returncode == 0, (answer, run.stderr)
+        assert len(re.findall(r"^0000:41:00.0 ", run.stdout, re.M)) == len(answer)
 
 
 @pytest.mark.parametrize("answer", [

@@ -295,7 +295,7 @@ def test_commands(host):
 
 def test_random_choice_among_equals(start_host):
     """No VF is everybody's first: a single bad one must not look like an outage."""
-    host = start_host("--cards", 1, "--vfs", 4)
+    host = start_host("--cards", 1, "--vfs", 4, "--nvml-latency", 0)
     counts = collections.Counter()
     connection = host.daemon.connect()
     for n in range(80):
