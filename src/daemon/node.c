@@ -374,6 +374,7 @@ struct node *node_free(struct node *n)
 	}
 	free(n->records);
 	free(n->adoptable);
+	free(n->adoption);
 	free(n->stale);
 	reconcile_free(n->reconcile);
 	inventory_free(n->inventory);

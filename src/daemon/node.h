@@ -219,6 +219,7 @@ struct node {
 	bool store_taken;	     /* what the database says is in memory */
 	bool store_fresh;	     /* first start: what is configured is adopted */
 	bool adopting;		     /* that, or what becomes of old records, is being committed */
+	struct adoption *adoption;   /* what is being committed, if it is that; owned */
 	unsigned n_stale;
 	char (*stale)[CLAIM_NAME_MAX]; /* claims of an earlier boot, still on disk; owned */
 	unsigned n_adoptable;

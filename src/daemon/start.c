@@ -183,7 +183,6 @@ static void make_external(const struct node *n, const struct card *c, const stru
 }
 
 struct adoption {
-	struct node *node;
 	unsigned n_ops;
 	struct store_op ops[];
 };
@@ -192,8 +191,8 @@ static void finish_start(struct node *n);
 
 static void adopted(int result, const struct error *err, void *userdata)
 {
-	struct adoption *a = userdata;
-	struct node *n = a->node;
+	struct node *n = userdata;
+	_free_ struct adoption *a = TAKE(n->adoption);
 	char vf[PCI_ADDR_MAX];
 
 	n->adopting = false;
@@ -238,7 +237,6 @@ static void adopted(int result, const struct error *err, void *userdata)
 			break;
 		}
 	}
-	free(a);
 	if (result == 0) {
 		n->store_fresh = false;
 		node_relink(n);
@@ -248,11 +246,12 @@ static void adopted(int result, const struct error *err, void *userdata)
 
 static int submit_adoption(struct node *n, struct adoption *a)
 {
-	a->node = n;
 	n->adopting = true;
-	if (claim_store_submit(n->store, a->ops, a->n_ops, adopted, a) == 0)
+	n->adoption = a; /* also when berthd ends before it is committed */
+	if (claim_store_submit(n->store, a->ops, a->n_ops, adopted, n) == 0)
 		return 0;
 	n->adopting = false;
+	n->adoption = NULL;
 	free(a);
 	return -EIO;
 }

@@ -85,8 +85,10 @@ def test_f51_one_sick_card(start_sim, start_daemon, key, code):
     assert fallbacks(daemon) == {"error": counted["error"] + 1}
     assert len(lines(daemon, "warning")) == 1
     daemon.restart({"reconcile_interval": "300ms"})
-    sim.ctl("configure", vf_addresses(A)[31], "L40S-1Q")  # nobody's, on a card that is well
-    wait_for(lambda: not sim.vf(vf_addresses(A)[31])["type"], "the reset")
+    claimed = {c["vf"] for c in daemon.claims().values()}
+    free = next(v for v in vf_addresses(A) if v not in claimed)
+    sim.ctl("configure", free, "L40S-1Q")  # nobody's, on a card that is well
+    wait_for(lambda: not sim.vf(free)["type"], "the reset")
     assert {c["problem"] for c in daemon.claims().values()} == {None} and len(daemon.claims()) == 4
     sim.ctl("set", key, 0, "--gpu", SICK)
     wait_for(lambda: daemon.resources()["fallbacks"] == [], "NVML to be used again")
