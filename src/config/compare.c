@@ -4,14 +4,15 @@
 
 #include "config/schema.h"
 
-/* The listener speaks TLS from its beginning or never. */
+/* The listener speaks TLS from its beginning or never. While it does, the roles of its clients
+ * hold, whatever file is there without a word of TLS. */
 static bool needs_restart(const struct config_setting *s, const struct config *a,
 			  const struct config *b)
 {
 	bool switched = !a->tls_certificate != !b->tls_certificate;
 
-	return config_setting_is_fixed(s) || (switched && !config_setting_is_list(s) &&
-					      strncmp(config_setting_path(s), "tls.", 4) == 0);
+	return config_setting_is_fixed(s) ||
+	       (switched && strncmp(config_setting_path(s), "tls.", 4) == 0);
 }
 
 int config_compare(const struct config *from, const struct config *to,
@@ -47,6 +48,6 @@ int config_keep_fixed(struct config *c, const struct config *running)
 		wanted[i] = needs_restart(s, c, running);
 	for (size_t i = 0; r == 0 && (s = config_setting_at(i)); i++)
 		if (wanted[i])
-			r = config_setting_copy_text(s, c, running);
+			r = config_setting_copy(s, c, running);
 	return r;
 }

@@ -476,14 +476,12 @@ void config_setting_format(const struct config_setting *s, const struct config *
 	}
 }
 
-int config_setting_copy_text(const struct config_setting *s, struct config *to,
-			     const struct config *from)
+static int copy_text(const struct config_setting *s, struct config *to, const struct config *from)
 {
 	const char *text = *(char *const *)at(from, s->offset);
 	char **field = at(to, s->offset);
 	char *copy = NULL;
 
-	assert(s->kind < KIND_COUNT);
 	if (text) {
 		copy = strdup(text);
 		if (!copy)
@@ -492,6 +490,26 @@ int config_setting_copy_text(const struct config_setting *s, struct config *to,
 	free(*field);
 	*field = copy;
 	return 0;
+}
+
+static int copy_list(const struct config_setting *s, struct config *to, const struct config *from)
+{
+	const size_t n = *(const size_t *)at(from, s->count_offset);
+	char *const *array = get_array(s, from);
+	int r = 0;
+
+	assert(s->kind != KIND_BDF_LIST);
+	config_setting_clear(s, to);
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = add_string(s, to, array[i], NULL);
+	return r;
+}
+
+int config_setting_copy(const struct config_setting *s, struct config *to,
+			const struct config *from)
+{
+	assert(s->kind < KIND_COUNT || config_setting_is_list(s));
+	return config_setting_is_list(s) ? copy_list(s, to, from) : copy_text(s, to, from);
 }
 
 static int set_default(const struct config_setting *s, struct config *c)

@@ -30,9 +30,9 @@ int config_setting_set(const struct config_setting *s, struct config *c, const c
 		       bool plain, struct error *err) _must_check_;
 /* The value as a person would write it; a list in brackets, nothing for one that is not set. */
 void config_setting_format(const struct config_setting *s, const struct config *c, struct buf *out);
-/* Of settings that are a text. -ENOMEM. */
-int config_setting_copy_text(const struct config_setting *s, struct config *to,
-			     const struct config *from) _must_check_;
+/* Of settings that are a text or a list of texts. -ENOMEM. */
+int config_setting_copy(const struct config_setting *s, struct config *to,
+			const struct config *from) _must_check_;
 /* Empties a list. */
 void config_setting_clear(const struct config_setting *s, struct config *c);
 /* Judges a whole list once its last item is in. */

@@ -265,15 +265,18 @@ def test_end_of_the_certificate_is_shown(sim, start_daemon, manager):
 
 
 def test_tls_is_not_switched_by_a_reload(sim, start_daemon, manager):
-    host = TlsHost(sim, start_daemon)
+    host = TlsHost(sim, start_daemon, admins=["boss"], readers=["r"])
     host.daemon.restart(**manager.options())
     r = Reloadable(host.daemon, manager)
     tls = host.daemon.settings.pop("tls")
     lines = r.set({})
     assert {re.search(r"key=(\S+)", line)[1] for level, line in lines if level == "warning"} == {
-        "tls.certificate", "tls.key", "tls.client_ca"}
+        "tls.certificate", "tls.key", "tls.client_ca", "tls.admins", "tls.readers"}
     assert host.request("a", "GET", "/claims").status == 200
     assert host.request(None, "GET", "/claims").status == 403
+    # The listener is still there, and so are its roles.
+    assert host.request("r", "PUT", "/claims/x", {"profile": "L40S-1Q"}).status == 403
+    assert host.request("boss", "POST", "/gpus/0000:ff:00.0/recover").status == 404
     host.daemon.settings["tls"] = tls
     assert r.set({})[-1][1].startswith("reloaded")
 

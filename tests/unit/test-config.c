@@ -473,6 +473,9 @@ static void changes_are_named_key_by_key(void **state)
 		  "tls.certificate /a>/x\ntls.admins []>[y]\n" },
 		{ "", "tls: {certificate: /a, key: /b, client_ca: /c}\n",
 		  "tls.certificate >/a restart\ntls.key >/b restart\ntls.client_ca >/c restart\n" },
+		{ "tls: {certificate: /a, key: /b, client_ca: /c, readers: [x]}\n", "",
+		  "tls.certificate /a> restart\ntls.key /b> restart\ntls.client_ca /c> restart\n"
+		  "tls.readers [x]>[] restart\n" },
 	};
 
 	(void)state;
@@ -505,6 +508,25 @@ static void fixed_settings_are_kept(void **state)
 	config_free(c);
 }
 
+/* A TLS listener that stays keeps its roles: a reader must not become more by the loss of a
+ * section. */
+static void tls_is_kept_as_a_whole(void **state)
+{
+	struct config *running = parse("tls: {certificate: /a, key: /b, client_ca: /c, "
+				       "admins: [root of all], readers: [x, y]}\n");
+	struct config *c = parse("claims: shared\n");
+	struct changes all = { "" };
+
+	(void)state;
+	assert_int_equal(config_keep_fixed(c, running), 0);
+	assert_int_equal(config_compare(running, c, note_change, &all), 0);
+	assert_string_equal(all.text, "claims owner>shared\n");
+	config_free(running);
+	assert_int_equal(c->n_tls_readers, 2);
+	assert_string_equal(c->tls_readers[1], "y");
+	config_free(c);
+}
+
 static void a_config_lives_as_long_as_it_is_held(void **state)
 {
 	struct config *c = parse("claims: shared\n");
@@ -530,6 +552,7 @@ int main(void)
 		cmocka_unit_test(a_file_is_read_or_named),
 		cmocka_unit_test(changes_are_named_key_by_key),
 		cmocka_unit_test(fixed_settings_are_kept),
+		cmocka_unit_test(tls_is_kept_as_a_whole),
 		cmocka_unit_test(a_config_lives_as_long_as_it_is_held),
 	};
 
