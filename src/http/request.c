@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/str.h"
 #include "http/server-internal.h"
@@ -37,6 +38,65 @@ void http_request_free(struct http_request *req)
 }
 
 /* --- Reading it ----------------------------------------------------------------------------- */
+
+/* Headers that say where a request ends and who it is from. Of two, a proxy in front may have taken
+ * the other one. */
+static const char *const single_headers[] = { "Content-Length", "Transfer-Encoding", "Host",
+					      "Origin", "Sec-Fetch-Site" };
+enum {
+	SEEN_LENGTH = 1 << 0,
+	SEEN_CODING = 1 << 1,
+};
+
+struct header_check {
+	unsigned seen; /* bits, in the order of single_headers */
+	const char *fault;
+};
+
+static bool is_token(const char *text, size_t n)
+{
+	static const char others[] = "!#$%&'*+-.^_`|~";
+
+	for (size_t i = 0; i < n; i++) {
+		unsigned char c = (unsigned char)text[i];
+
+		if (!(c >= '0' && c <= '9') && !((c | 0x20) >= 'a' && (c | 0x20) <= 'z') &&
+		    (c == '\0' || !strchr(others, c)))
+			return false;
+	}
+	return n > 0;
+}
+
+static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind _unused_, const char *name,
+				    size_t name_len, const char *value, size_t value_len _unused_)
+{
+	struct header_check *check = cls;
+
+	/* "Transfer-Encoding : chunked" is such a header to some, and none to others. */
+	if (!is_token(name, name_len))
+		check->fault = "a header's name is malformed";
+	for (size_t i = 0; i < ARRAY_SIZE(single_headers); i++) {
+		if (strcasecmp(name, single_headers[i]) != 0)
+			continue;
+		if (check->seen & 1U << i)
+			check->fault = "a header comes twice that may come once";
+		check->seen |= 1U << i;
+		if (1U << i == SEEN_CODING && (!value || strcasecmp(value, "chunked") != 0))
+			check->fault = "the Transfer-Encoding header must be chunked";
+	}
+	return check->fault ? MHD_NO : MHD_YES;
+}
+
+/* NULL: there is only one way to understand the headers; else what is wrong with them. */
+static const char *ambiguous_headers(const struct http_request *req)
+{
+	struct header_check check = { 0 };
+
+	(void)MHD_get_connection_values_n(req->conn->mhd, MHD_HEADER_KIND, check_header, &check);
+	if (!check.fault && (check.seen & SEEN_LENGTH) && (check.seen & SEEN_CODING))
+		return "the headers Content-Length and Transfer-Encoding exclude each other";
+	return check.fault;
+}
 
 static bool declares_body(const struct http_request *req, uint64_t *ret_length)
 {
@@ -79,6 +139,7 @@ static void request_begin(struct http_request *req, const char *method, const ch
 {
 	struct http_conn *conn = req->conn;
 	bool is_plain = conn->listener->is_tcp && !conn->listener->is_tls;
+	const char *ambiguous = ambiguous_headers(req);
 	struct error err = ERROR_INIT;
 	uint64_t length;
 	int judged = 0;
@@ -97,6 +158,8 @@ static void request_begin(struct http_request *req, const char *method, const ch
 	/* Over TLS a page under a foreign name fails at our certificate, so any Host will do. */
 	if (judged < 0)
 		http_reply_error(req, E_FORBIDDEN, &err);
+	else if (ambiguous)
+		http_reply_problem(req, E_BAD_REQUEST, ambiguous, NULL);
 	else if (!conn->listener->is_tls && !host_is_allowed(req, version))
 		http_reply_problem(req, E_FORBIDDEN,
 				   "the Host header must be an IP address or localhost", NULL);

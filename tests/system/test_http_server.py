@@ -314,6 +314,40 @@ def test_bad_content_length(server, value):
         assert is_closed(s)
 
 
+# What a proxy in front may understand otherwise: where the request ends, and whom it is from.
+AMBIGUOUS = {
+    "two-lengths": ["Content-Length: 0", "Content-Length: {n}"],
+    "same-length-twice": ["Content-Length: {n}", "Content-Length: {n}"],
+    "length-and-coding": ["Content-Length: {n}", "Transfer-Encoding: chunked"],
+    "coding-twice": ["Transfer-Encoding: identity", "Transfer-Encoding: chunked"],
+    "coding-unknown": ["Content-Length: {n}", "Transfer-Encoding: xchunked"],
+    "coding-list": ["Transfer-Encoding: identity, chunked"],
+    "coding-empty": ["Content-Length: {n}", "Transfer-Encoding:"],
+    "space-behind-the-name": ["Content-Length : {n}"],
+    "coding-with-a-space": ["Content-Length: 0", "Transfer-Encoding : chunked"],
+    "no-token": ["Content-Length: 0", "Transfer\\Encoding: chunked"],
+    "second-host": ["Content-Length: 0", "Host: evil.example"],
+    "second-origin": ["Content-Length: 0", "Origin: http://localhost", "Origin: http://evil.example"],
+    "second-site": ["Content-Length: 0", "Sec-Fetch-Site: none", "Sec-Fetch-Site: cross-site"],
+}
+
+
+@pytest.mark.parametrize("kind", AMBIGUOUS)
+@pytest.mark.parametrize("method", ["PUT", "GET"])
+def test_ambiguous_headers_are_refused(server, kind, method):
+    """At once, and nothing behind them is taken for a request."""
+    hidden = request("GET", "/echo/hidden")
+    headers = [h.format(n=len(hidden) + 5) for h in AMBIGUOUS[kind]]
+    with server.connect() as s:
+        s.sendall(request(method, "/echo/x", None, *headers) + b"0\r\n\r\n" + hidden)
+        reader = Reader(s)
+        problem = next_answer(reader).is_problem(400, "bad_request")
+        assert "header" in problem["detail"]
+        with pytest.raises((EOFError, ConnectionResetError)):
+            reader.more()
+        assert reader.data == b""
+
+
 def test_header_limit(server):
     assert server.ask(request("GET", "/healthz", None, "X: " + "x" * 12000)).status == 200
     for header in ("X: " + "x" * 70000, "\r\n".join(f"X{i}: y" for i in range(9000))):
