@@ -144,6 +144,7 @@ REFUSED = {
     "two-names": (lambda p: p.ca.issue("two", common=("a", "root")), "two common names"),
     "no-name": (lambda p: p.ca.issue("nameless", common=()), "has no name"),
     "control": (lambda p: p.ca.issue("control", common="root\n<3>evil"), "not printable"),
+    "c1-control": (lambda p: p.ca.issue("c1", common="vmm\u009b31m"), "not printable"),
     "nul": (lambda p: p.ca.issue("nul", common="root\0.example"), "not printable"),
 }
 
