@@ -13,6 +13,17 @@
 #include "daemon/release.h"
 #include "model/outcome.h"
 
+/* A Unix socket is asked where the claim's owner has opened it (daemon/agent-channel.h), which can
+ * be said of users alone. Better no claim than one whose agent is never asked. */
+static int check_channel(const struct allocation_request *q, struct error *err)
+{
+	if (!q->who.peer[0] || !q->channel[0] || str_starts_with(q->channel, "vsock:"))
+		return 0;
+	return error_set(err, E_BAD_REQUEST,
+			 "channel: over TLS only vsock:CID[:PORT] can be named, as no Unix socket "
+			 "belongs to a certificate");
+}
+
 static int parse_claim(const struct node *n, struct http_request *req, struct allocation_request *q,
 		       struct error *err)
 {
@@ -39,7 +50,7 @@ static int parse_claim(const struct node *n, struct http_request *req, struct al
 	if (r == 0)
 		r = claim_body_read(&rules, body, q, err);
 	json_decref(body);
-	return r;
+	return r < 0 ? r : check_channel(q, err);
 }
 
 /* --- PUT ------------------------------------------------------------------------------------- */

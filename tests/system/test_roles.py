@@ -155,6 +155,18 @@ def test_a_claim_belongs_to_the_certificate(sim, start_daemon):
     assert daemon.release("vm3").status == 200
 
 
+def test_a_channel_that_would_never_be_asked_is_refused(sim, start_daemon):
+    """Whether the other end of a Unix socket is the claim's owner's cannot be told of a certificate."""
+    host = TlsHost(sim, start_daemon, admins=["boss"])
+    for who, channel in (("vmm", "unix:/run/x"), ("vmm", "hvsock:/run/x:5"), ("boss", "unix:/run/x")):
+        answer = host.request(who, "PUT", "/claims/vm1", {"profile": "L40S-4Q", "channel": channel})
+        assert (answer.status, answer.code) == (400, "bad_request"), (who, channel)
+        assert "vsock" in answer.json["detail"]
+    made = host.request("vmm", "PUT", "/claims/vm1", {"profile": "L40S-4Q", "channel": "vsock:5"})
+    assert (made.status, made.json["channel"]) == (201, "vsock:5")
+    assert host.daemon.claim("vm2", channel="unix:/run/x").status == 201
+
+
 @pytest.mark.parametrize("name", ["root", "0", "user 0"])
 def test_a_certificate_is_nobodys_user(sim, start_daemon, name):
     host = TlsHost(sim, start_daemon)
