@@ -98,8 +98,15 @@ static void certificates_done(struct certificates *list)
 static int import_certificates(const char *setting, const char *path, const gnutls_datum_t *text,
 			       struct certificates *ret, struct error *err)
 {
+	static const char begin[] = "-----BEGIN CERTIFICATE-----";
 	int r = gnutls_x509_crt_list_import2(&ret->at, &ret->n, text, GNUTLS_X509_FMT_PEM, 0);
 
+	/* gnutls says of these that there is none at all, whatever good ones stand before. */
+	if (r < 0 && r != GNUTLS_E_MEMORY_ERROR &&
+	    memmem(text->data, text->size, begin, sizeof begin - 1))
+		return error_set(err, EINVAL,
+				 "%s: %.120s holds a certificate that is damaged or cut off",
+				 setting, path);
 	return r < 0 ? refuse_file(setting, path, r, err) : 0;
 }
 
