@@ -31,8 +31,32 @@ static bool has_claims(const struct node *n, const struct card *c)
 	return false;
 }
 
+/* The cycle takes the types off all VFs of the card: none of them may be somebody else's. */
+static bool is_excluded(const struct card *c, char *detail, size_t size)
+{
+	struct pci_addr address = c->address;
+	bool excluded = c->excluded;
+	char text[PCI_ADDR_MAX];
+
+	for (unsigned i = 0; i < c->n_vfs && !excluded; i++) {
+		excluded = c->vfs[i].excluded;
+		address = c->vfs[i].address;
+	}
+	if (excluded)
+		snprintf(detail, size, "%s is in gpu.exclude: it is never written",
+			 pci_addr_format(address, text));
+	return excluded;
+}
+
 static void begin(struct recovery *r)
 {
+	char detail[NODE_TEXT_MAX];
+
+	/* By a reload while it was looked at who has its VFs open. */
+	if (is_excluded(r->card, detail, sizeof detail)) {
+		refuse(r, -E_FORBIDDEN, detail);
+		return;
+	}
 	r->previous = recovery_free(r->previous);
 	recovery_advance(r);
 }
@@ -71,6 +95,7 @@ static void take_over(struct recovery *r, const struct recovery *last)
 void recover_submit(struct node *n, struct card *c, recover_started_fn started, void *userdata)
 {
 	struct card_request request = { .op = CARD_OP_SCAN };
+	char detail[NODE_TEXT_MAX];
 	struct recovery *r;
 
 	if (!node_is_ready(n)) {
@@ -79,6 +104,10 @@ void recover_submit(struct node *n, struct card *c, recover_started_fn started, 
 	}
 	if (recover_is_running(c)) {
 		started(-E_IN_USE, "a recovery of this card is under way", userdata);
+		return;
+	}
+	if (is_excluded(c, detail, sizeof detail)) {
+		started(-E_FORBIDDEN, detail, userdata);
 		return;
 	}
 	if (has_claims(n, c)) {

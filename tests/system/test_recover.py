@@ -133,6 +133,21 @@ def test_refused_while_in_use(host):
     host.recovered()
 
 
+@pytest.mark.parametrize("excluded", [PF, VF])
+def test_what_is_excluded_is_not_cycled(start_host, excluded):
+    """Neither a card, nor a VF of it, that somebody else configures."""
+    host = start_host(settings={"gpu": {"exclude": [excluded]}})
+    host.sim.ctl("configure", VF, "NVIDIA L40S-4Q")
+    before = host.sim.counters()["attr_writes"]
+    answer = host.recover()
+    assert (answer.status, answer.code) == (403, "forbidden"), answer
+    assert excluded in answer.json["detail"] and "gpu.exclude" in answer.json["detail"]
+    assert host.card()["recovery"] is None and not host.card()["cordoned"]
+    assert host.sim.vf(VF)["type"] and host.sim.counters()["attr_writes"] == before
+    assert host.recover("0000:81:00.0").status == 202
+    host.wait_end("0000:81:00.0")
+
+
 def test_other_cards_work_on(host):
     """The card is cordoned at once, the others take claims; nothing else may meddle."""
     host.sim.ctl("set", "sriov.latency_ms", 400)
