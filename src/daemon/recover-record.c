@@ -134,7 +134,8 @@ bool recover_is_running(const struct card *c)
 	return c->recovery && c->recovery->state == RECOVERY_RUNNING;
 }
 
-void recover_forget(struct node *n, struct card *c)
+/* A recovery that did not end well is no longer shown or stored. */
+static void recover_forget(struct node *n, struct card *c)
 {
 	if (!c->recovery || c->recovery->state == RECOVERY_RUNNING ||
 	    c->recovery->state == RECOVERY_DONE)
@@ -142,6 +143,19 @@ void recover_forget(struct node *n, struct card *c)
 	recovery_store(n, c, NULL);
 	c->recovery = recovery_free(c->recovery);
 	catalogue_forget_recovery(n, c);
+}
+
+void recover_cordon_changed(struct node *n, struct card *c, bool cordoned)
+{
+	struct recovery *r = c->recovery;
+
+	catalogue_set_cordon(n, c, cordoned);
+	if (recover_is_running(c)) {
+		r->was_cordoned = r->refused_cordon = cordoned;
+		c->cordoned = true;
+	} else if (!cordoned) {
+		recover_forget(n, c);
+	}
 }
 
 void recover_restore(struct node *n, struct card *c, const char *text)

@@ -31,8 +31,9 @@ json_t *recover_json(const struct card *c);
 void recover_restore(struct node *n, struct card *c, const char *text);
 
 bool recover_is_running(const struct card *c);
-/* An operator took the cordon away: a recovery that did not end well is no longer shown or stored.
- */
-void recover_forget(struct node *n, struct card *c);
+/* An operator's cordon, or its end, is stored. Without it a recovery that did not end well is no
+ * longer shown or stored. While one runs, having begun after the request, the card stays cordoned;
+ * what was asked for is what it gets in the end. */
+void recover_cordon_changed(struct node *n, struct card *c, bool cordoned);
 
 struct recovery *recovery_free(struct recovery *r);

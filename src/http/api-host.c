@@ -10,7 +10,6 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "daemon/allocate.h"
-#include "daemon/catalogue.h"
 #include "daemon/recover.h"
 #include "daemon/snapshot.h"
 #include "model/outcome.h"
@@ -223,9 +222,7 @@ static void cordon_stored(int result, const struct error *err, void *userdata)
 		http_reply_problem(job->req, result < 0 ? -E_STORE_UNAVAILABLE : -E_NOT_FOUND,
 				   error_text(err), NULL);
 	} else {
-		catalogue_set_cordon(n, c, job->cordoned);
-		if (!job->cordoned)
-			recover_forget(n, c);
+		recover_cordon_changed(n, c, job->cordoned);
 		log_notice("card: %s card=%s", job->cordoned ? "cordoned" : "uncordoned",
 			   pci_addr_format(c->address, text));
 		node_changed(n);

@@ -116,6 +116,36 @@ def test_cordon_is_as_before(host):
     assert not host.card()["cordoned"]
 
 
+@pytest.mark.parametrize("method", ["DELETE", "PUT"])
+def test_a_cordon_that_is_on_its_way_when_it_begins(start_host, method):
+    """It is what the card gets in the end; until then no claim comes between."""
+    host = start_host()
+    host.daemon.stop()
+    gate = host.sim.root / "gate"
+    os.mkfifo(gate)
+    host.daemon.configure({"recover": {"services_stop": [f"/bin/cat {gate}"]}})
+    host.daemon.start()
+    cordon, recover = host.daemon.connect(), host.daemon.connect()
+    for connection in (cordon, recover):
+        connection.connect()
+    # Both are there before berthd looks at one; the database answers later.
+    os.kill(host.daemon.process.pid, signal.SIGSTOP)
+    cordon.request(method, f"/gpus/{PF}/cordon")
+    recover.request("POST", f"/gpus/{PF}/recover")
+    os.kill(host.daemon.process.pid, signal.SIGCONT)
+    statuses = [c.getresponse().status for c in (cordon, recover)]
+    cordon.close()
+    recover.close()
+    assert statuses[1] == 202
+    wait_for(lambda: host.card()["recovery"]["step"] == "stop_services", "the recovery to wait")
+    assert host.card()["cordoned"]
+    assert host.daemon.claim("vm", gpu=PF).status == 409
+    gate.write_text("go")
+    assert host.wait_end()["state"] == "done"
+    if statuses[0] == 200:
+        assert host.card()["cordoned"] == (method == "PUT")
+
+
 def test_refused_while_in_use(host):
     host.daemon.claim("vm", gpu=PF)
     answer = host.recover()
