@@ -3,10 +3,11 @@
 
 _berth() {
 	# The line is taken apart here: bash splits addresses such as 0000:41:00.0 at their colons.
-	local line=${COMP_LINE:0:COMP_POINT} words cur prev command verb i after=
+	local line=${COMP_LINE:0:COMP_POINT} words cur prev command verb word i after=
 	local common='--json --socket --color --help' socket=() choices= kind=
 	read -ra words <<<"$line"
 	[[ $line == *[[:space:]] ]] && words+=('')
+	((${#words[@]} > 1)) || return
 	cur=${words[-1]} prev=${words[-2]}
 
 	for ((i = 1; i < ${#words[@]} - 1; i++)); do
@@ -51,7 +52,12 @@ _berth() {
 	if [[ $kind == profiles && $command == fit && $prev != --max-of ]]; then
 		choices=$(sed 's/$/=/' <<<"$choices") && compopt -o nospace 2>/dev/null
 	fi
-	mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$cur")
+	# Not by compgen -W: that runs what a word says. No name of berth's has other characters.
+	COMPREPLY=()
+	cur=${cur#[\"\']}
+	while read -r word; do
+		[[ -n $word && $word == "$cur"* && $word != *[!a-zA-Z0-9._:+=-]* ]] && COMPREPLY+=("$word")
+	done <<<"${choices// /$'\n'}"
 	# What bash takes for the word begins behind the last colon or equals sign.
 	if [[ $COMP_WORDBREAKS == *:* && $cur == *:* ]]; then
 		local head=${cur%"${cur##*:}"}

@@ -26,10 +26,18 @@ static json_t *ask(const struct cli *cli, const char *path)
 	return json_loadb(answer.body, answer.len, JSON_REJECT_DUPLICATES, NULL);
 }
 
-/* Words with a blank would be two. */
+/* A shell may act on anything else, as may a program on a word that begins like an option. */
+static bool is_plain(const char *word)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				    "0123456789._:+-";
+
+	return *word && *word != '-' && word[strspn(word, plain)] == '\0';
+}
+
 static void add_word(struct buf *out, const char *word, const char *description)
 {
-	if (strcmp(word, "-") != 0 && !strpbrk(word, " \t'\"\\$`"))
+	if (is_plain(word))
 		buf_printf(out, "%s\t%s\n", word, description);
 }
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Completion of berth in bash, zsh and fish: words from the files, names from the daemon."""
+import json
 import os
 import pty
 import select
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 import pytest
@@ -167,6 +170,57 @@ def test_nothing_is_said_where_nobody_answers(work):
 def test_words_that_a_shell_would_take_apart_are_left_out(daemon):
     done = subprocess.run([BIN / "berth", "complete", "claims"], capture_output=True, text=True, env=environment(daemon))
     assert done.stdout == "alpha-1\tNVIDIA L40S-4Q\nbeta-2\tNVIDIA L40S-8Q\n"
+
+
+HOSTILE = ["<(touch<pwned>pwned)", ">(touch>pwned)", "~root", "{a,b}", "a*", "a;b", "a|b", "a&b", "a(b", "#c", "!h", "-rf",
+           "--wait", "a\u202eb", "a=b", "a,b", "", "a/b", "good-1"]
+
+
+@pytest.fixture
+def hostile_socket(work):
+    """Somebody who is not berthd: names that berthd would never give out."""
+    path = work / "hostile.sock"
+    body = json.dumps({"claims": [{"name": n, "profile": "p"} for n in HOSTILE]}).encode()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(8)
+
+        def serve():
+            while True:
+                try:
+                    peer = listener.accept()[0]
+                except OSError:
+                    return
+                with peer:
+                    peer.recv(65536)
+                    peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield path
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+def test_names_that_a_shell_would_act_on_are_left_out(hostile_socket):
+    done = subprocess.run([BIN / "berth", "--socket", hostile_socket, "complete", "claims"], capture_output=True, text=True)
+    assert done.stdout == "good-1\tp\n"
+
+
+def test_bash_runs_nothing_that_a_name_says(work):
+    """Even where `berth` gave it out."""
+    fake = work / "berth"
+    fake.write_text("#!/bin/sh\ncat <<'EOF'\n" + "\n".join(HOSTILE[:-1]) + "\n$(touch pwned)\n`touch pwned`\ngood-1\nEOF\n")
+    fake.chmod(0o755)
+    script = f'source {FILES}/berth.bash; COMP_LINE=$1 COMP_POINT=${{#1}}; _berth; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    done = subprocess.run(["bash", "--norc", "-c", script, "bash", "berth release "], capture_output=True, text=True,
+                          cwd=work, env={**os.environ, "PATH": f"{work}:{os.environ['PATH']}"}, timeout=20)
+    assert not (work / "pwned").exists() and not done.stderr
+    assert done.stdout.split() == ["-rf", "--wait", "a=b", "good-1"]
+
+
+def test_bash_with_the_cursor_in_the_first_word(daemon):
+    assert bash(daemon, "berth") == [] and bash(daemon, "") == []
 
 
 def test_the_files_are_well_formed():
