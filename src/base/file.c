@@ -57,9 +57,13 @@ int file_read_fd(int fd, size_t limit, char **ret, size_t *ret_len)
 int file_read_at(int dir_fd, const char *path, size_t limit, char **ret, size_t *ret_len)
 {
 	_close_ int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	struct stat st;
 
-	if (fd < 0)
+	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
+	/* Nobody waits for a writer here, and without one it would look like an empty file. */
+	if (S_ISFIFO(st.st_mode))
+		return -EINVAL;
 	return file_read_fd(fd, limit, ret, ret_len);
 }
 

@@ -9,7 +9,8 @@
 #include "base/macro.h"
 
 /* Reads a file of at most `limit` bytes into fresh memory, with a NUL behind (not counted).
- * dir_fd may be AT_FDCWD. -EFBIG above the limit, else -errno of open or read. */
+ * dir_fd may be AT_FDCWD. -EFBIG above the limit, -EINVAL for a FIFO, else -errno of open or
+ * read. */
 int file_read_at(int dir_fd, const char *path, size_t limit, char **ret,
 		 size_t *ret_len) _must_check_;
 

@@ -126,6 +126,10 @@ static void what_cannot_be_read_is_never_empty(void **state)
 	assert_int_equal(file_read_into(AT_FDCWD, "none", buf, sizeof buf, NULL), -ENOENT);
 	assert_int_equal(file_read_into(AT_FDCWD, "d", buf, sizeof buf, NULL), -EISDIR);
 	assert_null(text);
+	/* Without a writer a FIFO reads like an empty file. */
+	assert_int_equal(mkfifo("l", 0600), 0);
+	assert_int_equal(file_read_at(AT_FDCWD, "l", 10, &text, NULL), -EINVAL);
+	assert_null(text);
 }
 
 static void reads_below_a_folder(void **state)
