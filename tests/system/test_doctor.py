@@ -255,6 +255,98 @@ def test_daemon_silent(host, listen, answer):
     assert report.checks["stores"]["state"] == "skipped"
 
 
+class Routes(Listener):
+    """Answers each path as berthd would, but for what `answers` says: {path: (status, JSON)}."""
+
+    STATUS = {"version": "0", "ready": True, "claims_store": {"state": "ready"}, "health_store": {"state": "ready"},
+              "sysfs_read_only": False, "nvml": {"state": "in_use", "reason": None},
+              "reconcile": {"interval_ms": 60000, "failures": []}, "placements_age_ms": 5}
+
+    def __init__(self, path, answers):
+        self.routes = {"/status": (200, self.STATUS), "/gpus": (200, {"gpus": []}), "/claims": (200, {"claims": []}),
+                       **answers}
+        super().__init__(path)
+
+    def serve(self):
+        while True:
+            try:
+                peer = self.socket.accept()[0]
+            except OSError:
+                return
+            with peer:
+                request = peer.recv(65536).decode()
+                if not request:
+                    continue
+                status, answer = self.routes[request.split()[1]]
+                body = json.dumps(answer).encode()
+                try:
+                    peer.sendall(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(body)) + body)
+                except OSError:
+                    pass
+
+
+@pytest.fixture
+def routes(host):
+    started = []
+
+    def start(**answers):
+        started.append(Routes(host.settings["socket"], {f"/{k}": v for k, v in answers.items()}))
+        return started[-1]
+
+    yield start
+    for listener in started:
+        listener.stop()
+
+
+@pytest.mark.parametrize("answers", [
+    {"gpus": (503, {"code": "not_ready"})},
+    {"gpus": (200, {"gpus": "none"})}, {"claims": (200, {})}, {"gpus": (200, {"gpus": [None]})}],
+    ids=["gpus-503", "gpus-text", "no-claims", "gpu-null"])
+def test_an_answer_that_tells_nothing_is_not_ok(host, routes, answers):
+    routes(**answers)
+    report = host.doctor()
+    assert report.find("daemon-silent")["severity"] == "error"
+    for check in ("claims", "health", "reconcile", "stores"):
+        assert report.checks[check]["state"] == "skipped", check
+
+
+def test_claims_that_are_refused_are_not_ok(host, routes):
+    """As berthd does while it cannot read them; what else it says is of use."""
+    routes(claims=(503, {"code": "not_ready"}))
+    report = host.doctor()
+    assert "503" in report.checks["claims"]["reason"] and report.checks["claims"]["state"] == "skipped"
+    assert report.checks["reconcile"]["state"] == "ok" and "daemon-silent" not in report.ids
+
+
+@pytest.mark.parametrize("status", [{}, {"nvml": 5, "reconcile": [], "settings": 3}], ids=["empty", "odd"])
+def test_a_status_that_tells_nothing_is_not_ok(host, routes, status):
+    routes(status=(200, status))
+    host.set(nvml_library="libnvidia-ml.so.1")
+    report = host.doctor("--no-nvml")
+    for check in ("stores", "sysfs", "nvml", "reconcile"):
+        assert report.checks[check]["state"] == "skipped", check
+
+
+def test_placements_that_are_not_known_yet_are_not_ok(host, routes):
+    routes(status=(200, {**Routes.STATUS, "placements_age_ms": None}))
+    host.set(nvml_library="libnvidia-ml.so.1")
+    assert "no placements from it yet" in host.doctor("--no-nvml").checks["nvml"]["reason"]
+
+
+def test_vfs_that_the_daemon_does_not_list_are_not_ok(host, routes):
+    routes()
+    assert host.doctor().checks["vfs"]["state"] == "skipped"
+
+
+def test_more_findings_than_anybody_reads(host, routes):
+    """The report is cut, and says so; it is not lost."""
+    claims = [{"name": f"vm{i}", "problem": "vf_missing", "vf": None} for i in range(3000)]
+    routes(claims=(200, {"claims": claims}))
+    report = host.doctor()
+    assert len(report.findings) <= 2000 and report.status == 6
+    assert "more findings" in report.checks["claims"]["reason"]
+
+
 def test_daemon_version_of_one_that_knows_no_status(host, listen):
     body = b'{"code":"not_found"}'
     listen(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
@@ -355,6 +447,51 @@ def test_health_file(host):
     assert report.find("health-file-invalid")["subject"] == str(path) and report.status == 7
 
 
+def into(path, what):
+    """Puts something there that is no file with text."""
+    if path.is_dir():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+    {"fifo": lambda: os.mkfifo(path), "folder": path.mkdir, "loop": lambda: path.symlink_to(path),
+     "empty": path.touch, "zero": lambda: path.symlink_to("/dev/zero")}[what]()
+
+
+@pytest.mark.parametrize("what", ["fifo", "folder", "loop", "zero"])
+def test_health_file_is_something_else(host, what):
+    (host.state / "gpu").mkdir()
+    into(host.state / "gpu/vf-health.json", what)
+    assert host.doctor().find("health-file-invalid")["severity"] == "error"
+
+
+def test_health_folder_is_a_file(host):
+    (host.state / "gpu").touch()
+    assert "Not a directory" in host.doctor().find("health-file-invalid")["what"]
+
+
+def test_every_console_dir_is_looked_at(host):
+    folders = [host.root / f"console{i}" for i in range(80)]
+    for folder in folders:
+        folder.mkdir(mode=0o755)
+    host.set(sentinel={"console_dirs": list(map(str, folders))})
+    assert host.doctor().checks["consoles"]["state"] == "ok"
+    folders[70].chmod(0o777)
+    assert host.doctor().find("console-dir-writable")["subject"] == str(folders[70])
+
+
+@pytest.mark.parametrize("what", ["fifo", "folder", "empty"])
+def test_boot_id_is_something_else(host, what):
+    into(host.root / "boot_id", what)
+    assert host.doctor().find("boot-id-unreadable")["severity"] == "error"
+
+
+@pytest.mark.parametrize("what", ["fifo", "folder", "zero"])
+def test_config_is_something_else(host, what):
+    """A FIFO without a writer reads like an empty file, and that like all defaults."""
+    into(host.config, what)
+    report = host.doctor()
+    assert report.ids & {"config-unreadable", "config-invalid"} and report.checks["config"]["state"] != "ok"
+
+
 def test_console_dir_missing(host):
     host.set(sentinel={"console_dirs": [str(host.console), str(host.root / "none")]})
     assert host.doctor().find("console-dir-missing")["subject"] == str(host.root / "none")
@@ -396,6 +533,18 @@ def test_host_unreadable(host):
     report = host.doctor()
     assert report.find("host-unreadable")["severity"] == "error"
     assert all(report.checks[c]["state"] == "skipped" for c in ("vfs", "vfio", "sysfs"))
+
+
+def test_exclude_is_not_judged_where_nothing_could_be_listed(host):
+    host.set(sysfs_root=str(host.root / "none"), gpu={"exclude": [CARD]})
+    report = host.doctor()
+    assert "exclude-unknown" not in report.ids and report.checks["config"]["state"] == "skipped"
+
+
+def test_sysfs_without_a_file_to_write_is_not_ok(host):
+    for i in range(4):
+        shutil.rmtree(host.devices / f"0000:41:00.{4 + i}/nvidia")
+    assert host.doctor().checks["sysfs"]["state"] == "skipped"
 
 
 def test_no_card(host):
@@ -509,6 +658,12 @@ def test_vfio_node_missing(host):
     group = os.readlink(host.devices / VF / "iommu_group").rsplit("/", 1)[1]
     (host.dev / "vfio" / group).unlink()
     assert f"vfio/{group}" in host.doctor().find("vfio-node-missing")["what"]
+
+
+def test_vf_without_a_group_beside_others(host):
+    (host.devices / VF / "iommu_group").unlink()
+    row = host.doctor().find("vfio-node-missing")
+    assert row["what"] == f"VF {VF}: it is in no IOMMU group"
 
 
 def test_iommu_off(host):
@@ -635,6 +790,9 @@ def test_sriov_manage_missing(host):
     (host.root / "sriov-manage").chmod(0o644)
     assert "not executable" in host.doctor().find("sriov-manage-missing")["what"]
     (host.root / "sriov-manage").unlink()
+    (host.root / "sriov-manage").mkdir()
+    assert "no file" in host.doctor().find("sriov-manage-missing")["what"]
+    (host.root / "sriov-manage").rmdir()
     assert "No such file" in host.doctor().find("sriov-manage-missing")["what"]
 
 
@@ -647,6 +805,24 @@ def test_plugin_and_reset_by_socket(host, name):
     assert "plugin-and-reset" not in host.doctor().ids
     host.set(gpu={"exclude": []}, unclaimed_vfs="leave")
     assert "plugin-and-reset" not in host.doctor().ids
+
+
+@pytest.mark.parametrize("what", ["fifo", "loop"])
+def test_sockets_of_plugins_that_cannot_be_listed_are_not_ok(host, what):
+    into(host.kubelet, what)
+    assert str(host.kubelet) in host.doctor().checks["plugin"]["reason"]
+
+
+def test_sockets_of_plugins_are_closed_to_others(host):
+    """As the kubelet's folder is."""
+    try:
+        as_nobody(host)
+    except PermissionError:
+        pytest.skip(f"{BIN} is closed to other users")
+    host.kubelet.chmod(0o700)
+    assert host.doctor(user=NOBODY).checks["plugin"]["state"] == "skipped"
+    host.kubelet.rmdir()  # no kubelet, no plugin
+    assert host.doctor(user=NOBODY).checks["plugin"]["state"] == "ok"
 
 
 def test_plugin_and_reset_by_process(host):

@@ -134,10 +134,23 @@ def test_a_driver_that_hangs_does_not_hang_doctor(sim):
         assert report.find("card-stuck")["subject"] == CARD
         assert report.find("nvml-hangs")["severity"] == "error"
         assert report.status == 7
+        # Those of the other card could be read.
+        assert CARD in report.checks["vfs"]["reason"] and OTHER not in report.checks["vfs"]["reason"]
     finally:
         sim.ctl("set", "nvml.hang", 0)
         sim.ctl("set", "sysfs.read_hang", 0)
     assert "card-stuck" not in doctor(config=sim.config).ids
+
+
+def test_a_driver_that_is_slow_is_not_called_stuck(sim):
+    """Every read returns, and all together take longer than is waited for."""
+    config = yaml.safe_load(sim.config.read_text())
+    config["gpu"] = {"card_timeout": "1s"}
+    sim.config.write_text(yaml.safe_dump(config))
+    sim.ctl("set", "sysfs.read_latency_ms", 100)
+    report = doctor("--no-nvml", config=sim.config)
+    assert "card-stuck" not in report.ids
+    assert "within 1000 ms" in report.checks["response"]["reason"] and "of 32" in report.checks["vfs"]["reason"]
 
 
 def test_nothing_is_left_behind(sim):
@@ -168,6 +181,7 @@ def test_nvml_error_and_card_nvml_error(sim):
     sim.ctl("set", "nvml.error", 15, "--gpu", OTHER)
     report = doctor(config=sim.config)
     assert report.find("card-nvml-error")["subject"] == OTHER and "nvml-error" not in report.ids
+    assert report.checks["mode"]["state"] == "skipped"
     sim.ctl("set", "nvml.error", 0, "--gpu", OTHER)
     sim.ctl("set", "nvml.error", 999)
     assert "999" in doctor(config=sim.config).find("nvml-error")["what"]
@@ -313,6 +327,7 @@ def test_card_stuck(sim, start_daemon):
     try:
         report = wait_found(daemon, "card-stuck")
         assert report.find("card-stuck")["subject"] == CARD and "vf-unreadable" not in report.ids
+        assert CARD in report.checks["vfs"]["reason"]
     finally:
         sim.ctl("set", "sysfs.read_hang", 0)
     wait_gone(daemon, "card-stuck")
@@ -337,6 +352,8 @@ def test_claims_store_unavailable(sim, start_daemon):
     daemon.start(ready=False)
     report = wait_found(daemon, "claims-store-unavailable")
     assert report.status == 7 and "daemon-not-ready" not in report.ids
+    # What is in the store cannot be known.
+    assert "503" in report.checks["claims"]["reason"]
 
 
 def test_config_differs(live):

@@ -118,6 +118,8 @@ void doctor_check_claims(struct doctor *d)
 		check_types(d);
 	if (!daemon_is_known(d, DOCTOR_CHECK_CLAIMS))
 		return;
+	if (!d->claims)
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_CLAIMS, "%s", d->no_claims);
 	check_problems(d);
 	check_unclaimed(d);
 	doctor_report_made(&d->report, DOCTOR_CHECK_CLAIMS);
@@ -165,6 +167,9 @@ void doctor_check_reconcile(struct doctor *d)
 
 	if (!daemon_is_known(d, DOCTOR_CHECK_RECONCILE))
 		return;
+	if (!cli_field_array(reconcile, "failures"))
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_RECONCILE,
+				       "berthd does not say what failed");
 	json_array_foreach(cli_field_array(reconcile, "failures"), i, row) {
 		char stage[CLI_FIELD_SIZE];
 		json_int_t count = cli_field_int(row, "count", 0);
@@ -263,10 +268,16 @@ void doctor_check_recover(struct doctor *d)
 	const json_t *gpu;
 	size_t i;
 
-	if (d->files->known && manage->error < 0)
+	if (!d->files->known)
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_RECOVER,
+				       "%s could not be looked at", manage->path);
+	else if (manage->error < 0)
 		doctor_report_add(&d->report, DOCTOR_SRIOV_MANAGE_MISSING, manage->path, "%s: %s",
 				  manage->path, strerrordesc_np(-manage->error));
-	else if (d->files->known && !(manage->mode & S_IXUSR))
+	else if (!S_ISREG(manage->mode))
+		doctor_report_add(&d->report, DOCTOR_SRIOV_MANAGE_MISSING, manage->path,
+				  "%s is no file", manage->path);
+	else if (!(manage->mode & S_IXUSR))
 		doctor_report_add(&d->report, DOCTOR_SRIOV_MANAGE_MISSING, manage->path,
 				  "%s is not executable", manage->path);
 	if (d->processes->known && d->processes->holders_error == 0)
@@ -274,6 +285,10 @@ void doctor_check_recover(struct doctor *d)
 	else
 		doctor_report_not_made(&d->report, DOCTOR_CHECK_RECOVER,
 				       "only root sees which programs have the driver open");
+	if (!d->status)
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_RECOVER,
+				       "how the last recovery ended only berthd knows, and %s",
+				       d->no_daemon);
 	json_array_foreach(cli_field_array(d->gpus, "gpus"), i, gpu) {
 		const json_t *recovery = json_object_get(gpu, "recovery");
 
@@ -301,6 +316,9 @@ void doctor_check_plugin(struct doctor *d)
 				       "the host's processes or cards could not be listed");
 		return;
 	}
+	if (d->processes->sockets_error < 0)
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_PLUGIN, "%s: %s", d->kubelet_dir,
+				       strerrordesc_np(-d->processes->sockets_error));
 	for (unsigned i = 0; i < d->host->n_cards; i++)
 		exposed |= d->host->cards[i].n_vfs > 0 &&
 			   !doctor_is_excluded(d, d->host->cards[i].address);

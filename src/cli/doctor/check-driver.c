@@ -96,6 +96,9 @@ static void check_daemon_nvml(struct doctor *d)
 		add_host_fault(d, cli_field(nvml, "reason", reason, sizeof reason),
 			       (int)cli_field_int(nvml, "code", 0),
 			       cli_field(nvml, "detail", text, sizeof text));
+	else if (age < 0)
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_NVML,
+				       "berthd has no placements from it yet");
 	if (age >= 0 && (uint64_t)age > limit && !cli_field_is_set(nvml, "reason"))
 		doctor_report_add(&d->report, DOCTOR_PLACEMENTS_OLD, "berthd",
 				  "they are %lld s old", (long long)age / 1000);
@@ -155,7 +158,10 @@ void doctor_check_nvml(struct doctor *d)
 	else if (nvml && strcmp(cli_field(nvml, "state", state, sizeof state), "off") == 0)
 		doctor_report_add(&d->report, DOCTOR_NVML_OFF, "nvml_library",
 				  "berthd runs without it");
-	else if (nvml)
+	else if (d->status && !cli_field_is_set(nvml, "state"))
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_NVML,
+				       "berthd does not say what NVML answers");
+	else if (d->status)
 		check_daemon_nvml(d);
 	else if (d->nvml->asked)
 		check_own_nvml(d);
@@ -207,14 +213,28 @@ static void check_equal(struct doctor *d, const json_t *gpu, const char *card)
 				  "NVML says that mixed-size mode is off");
 }
 
-static void check_own_modes(struct doctor *d)
+static uint32_t device_of(const struct doctor *d, struct pci_addr address)
 {
+	for (unsigned i = 0; i < d->host->n_cards; i++)
+		if (pci_addr_equal(d->host->cards[i].address, address))
+			return d->host->cards[i].device_id;
+	return 0;
+}
+
+/* The number of cards that NVML tells nothing of. */
+static unsigned check_own_modes(struct doctor *d)
+{
+	unsigned unknown = 0;
+
 	for (unsigned i = 0; i < d->nvml->n_cards; i++) {
+		uint32_t device = device_of(d, d->nvml->cards[i].address);
 		bool mixed = false;
 		char card[PCI_ADDR_MAX];
 
 		for (unsigned k = 0; k < d->nvml->n_cards; k++)
-			mixed |= d->nvml->cards[k].mode == NVML_MODE_MIXED;
+			mixed |= d->nvml->cards[k].mode == NVML_MODE_MIXED &&
+				 device_of(d, d->nvml->cards[k].address) == device;
+		unknown += d->nvml->cards[i].mode == NVML_MODE_UNKNOWN;
 		pci_addr_format(d->nvml->cards[i].address, card);
 		if (d->nvml->cards[i].reason == NVML_REASON_UNSUPPORTED)
 			doctor_report_add(&d->report, DOCTOR_CARD_NO_PLACEMENTS, card, "%s",
@@ -222,23 +242,25 @@ static void check_own_modes(struct doctor *d)
 		else if (d->nvml->cards[i].mode == NVML_MODE_MIG)
 			doctor_report_add(&d->report, DOCTOR_CARD_MIG, card, "NVML says so");
 		else if (d->nvml->cards[i].mode == NVML_MODE_EQUAL && mixed)
-			doctor_report_add(&d->report, DOCTOR_MIXED_MODE_LOST, card,
-					  "it is in equal-size mode; another card is in mixed-size "
-					  "mode");
+			doctor_report_add(
+				&d->report, DOCTOR_MIXED_MODE_LOST, card,
+				"it is in equal-size mode; another card of its model is in "
+				"mixed-size mode");
 		else if (d->nvml->cards[i].mode == NVML_MODE_EQUAL)
 			doctor_report_add(&d->report, DOCTOR_CARD_EQUAL_SIZE, card,
 					  "NVML says that mixed-size mode is off");
 	}
+	return unknown;
 }
 
 void doctor_check_mode(struct doctor *d)
 {
 	char mode[CLI_FIELD_SIZE], card[CLI_FIELD_SIZE];
-	unsigned unknown = 0, known = 0;
+	unsigned unknown, known;
 	const json_t *gpu;
 	size_t i;
 
-	check_own_modes(d);
+	unknown = check_own_modes(d);
 	known = d->nvml->n_cards;
 	json_array_foreach(cli_field_array(d->gpus, "gpus"), i, gpu) {
 		cli_field(gpu, "mode", mode, sizeof mode);
@@ -279,7 +301,13 @@ void doctor_check_response(struct doctor *d)
 		char card[PCI_ADDR_MAX];
 
 		asked += d->types[k].asked;
-		if (d->types[k].asked && d->types[k].error == -ETIMEDOUT)
+		if (d->types[k].asked && d->types[k].error < 0 && !d->types[k].stuck)
+			doctor_report_not_made(&d->report, DOCTOR_CHECK_RESPONSE,
+					       "%s: %u of %u VFs were read within %llu ms",
+					       pci_addr_format(d->host->cards[k].address, card),
+					       d->types[k].n_read, d->host->cards[k].n_vfs,
+					       (unsigned long long)d->types[k].limit_usec / 1000);
+		if (d->types[k].stuck)
 			doctor_report_add(&d->report, DOCTOR_CARD_STUCK,
 					  pci_addr_format(d->host->cards[k].address, card),
 					  "reading current_vgpu_type of its VFs does not return");

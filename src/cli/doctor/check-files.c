@@ -61,12 +61,14 @@ static void compare_settings(struct doctor *d)
 
 void doctor_check_config(struct doctor *d)
 {
+	bool listed = d->host->known && d->host->scan_error == 0;
+
 	if (!d->config_read) {
 		doctor_report_not_made(&d->report, DOCTOR_CHECK_CONFIG,
 				       "the defaults were used instead");
 		return;
 	}
-	for (size_t i = 0; i < d->config->n_exclude && d->host->known; i++) {
+	for (size_t i = 0; i < d->config->n_exclude && listed; i++) {
 		char text[PCI_ADDR_MAX];
 
 		/* VFs come and go with their card's SR-IOV; a function of a card that is there may
@@ -76,6 +78,10 @@ void doctor_check_config(struct doctor *d)
 					  pci_addr_format(d->config->exclude[i], text),
 					  "no card and no VF of this host has that address now");
 	}
+	if (d->config->n_exclude > 0 && !listed)
+		doctor_report_not_made(
+			&d->report, DOCTOR_CHECK_CONFIG,
+			"the PCI devices that gpu.exclude names could not be listed");
 	compare_settings(d);
 	doctor_report_made(&d->report, DOCTOR_CHECK_CONFIG);
 }
@@ -154,7 +160,11 @@ static void check_room(struct doctor *d)
 	const struct doctor_files *f = d->files;
 	uint64_t limit = MIN(ROOM_MIN_BYTES, f->size_bytes / ROOM_MIN_PART);
 
-	if (f->room_known && f->room_bytes < limit)
+	if (!f->room_known)
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_DATA,
+				       "the file system of %s does not tell its room",
+				       f->data_dir.path);
+	else if (f->room_bytes < limit)
 		doctor_report_add(&d->report, DOCTOR_DISK_LOW, f->data_dir.path,
 				  "%llu KiB of %llu MiB are free",
 				  (unsigned long long)f->room_bytes / 1024,

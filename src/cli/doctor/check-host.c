@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cards, VFs, VFIO, sysfs: what the PCI core shows. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +13,19 @@ bool doctor_is_excluded(const struct doctor *d, struct pci_addr address)
 		if (pci_addr_equal(d->config->exclude[i], address))
 			return true;
 	return false;
+}
+
+const json_t *doctor_find_gpu(const struct doctor *d, struct pci_addr address)
+{
+	char wanted[PCI_ADDR_MAX], text[CLI_FIELD_SIZE];
+	const json_t *gpu;
+	size_t i;
+
+	pci_addr_format(address, wanted);
+	json_array_foreach(cli_field_array(d->gpus, "gpus"), i, gpu)
+		if (strcmp(cli_field(gpu, "address", text, sizeof text), wanted) == 0)
+			return gpu;
+	return NULL;
 }
 
 void doctor_group_add(struct doctor_group *g, const char *vf, const char *what)
@@ -132,6 +146,33 @@ static void add_unreadable(struct doctor *d, unsigned card, const struct invento
 			strerrordesc_np(-d->types[card].errors[v - d->host->cards[card].vfs]));
 }
 
+/* Could the types of this card's VFs be read? */
+static void note_unread(struct doctor *d, unsigned card)
+{
+	const struct doctor_types *t = &d->types[card];
+	const json_t *gpu = doctor_find_gpu(d, d->host->cards[card].address);
+	unsigned n_vfs = d->host->cards[card].n_vfs;
+	char address[PCI_ADDR_MAX];
+
+	pci_addr_format(d->host->cards[card].address, address);
+	if (n_vfs == 0)
+		return;
+	if (d->status && cli_field_is_set(gpu, "stuck"))
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_VFS,
+				       "the driver of %s does not let its VFs be read", address);
+	else if (d->status && !cli_field_array(gpu, "vfs"))
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_VFS, "berthd does not list %s",
+				       address);
+	else if (!d->status && t->error == -ETIMEDOUT)
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_VFS,
+				       "%s: %u of %u VFs were read within %llu ms", address,
+				       t->n_read, n_vfs, (unsigned long long)t->limit_usec / 1000);
+	else if (!d->status && (!t->asked || t->error < 0))
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_VFS,
+				       "%s: its VFs could not be read: %s", address,
+				       strerrordesc_np(t->asked ? -t->error : ECHILD));
+}
+
 static void check_vfs_of(struct doctor *d, unsigned card)
 {
 	struct doctor_group driver = { 0 }, interface = { 0 }, unreadable = { 0 }, excluded = { 0 };
@@ -162,20 +203,15 @@ static void check_vfs_of(struct doctor *d, unsigned card)
 
 void doctor_check_vfs(struct doctor *d)
 {
-	bool asked = d->gpus != NULL;
-
 	if (!host_is_known(d, DOCTOR_CHECK_VFS))
 		return;
 	for (unsigned i = 0; i < d->host->n_cards; i++) {
-		if (!doctor_is_excluded(d, d->host->cards[i].address))
-			check_vfs_of(d, i);
-		asked |= d->types[i].asked && d->types[i].error == 0;
+		if (doctor_is_excluded(d, d->host->cards[i].address))
+			continue;
+		check_vfs_of(d, i);
+		note_unread(d, i);
 	}
-	if (asked || d->host->n_cards == 0)
-		doctor_report_made(&d->report, DOCTOR_CHECK_VFS);
-	else
-		doctor_report_not_made(&d->report, DOCTOR_CHECK_VFS,
-				       "nobody could read the VFs' types");
+	doctor_report_made(&d->report, DOCTOR_CHECK_VFS);
 }
 
 /* --- VFIO ------------------------------------------------------------------------------------ */
@@ -190,7 +226,18 @@ static unsigned count_in_group(const struct doctor_host *h, int group)
 	return n;
 }
 
-static void check_vfio_of(struct doctor *d, unsigned card, unsigned *ret_vfs, unsigned *ret_grouped)
+static void count_grouped(const struct doctor_host *h, unsigned *ret_vfs, unsigned *ret_grouped)
+{
+	for (unsigned i = 0; i < h->n_cards; i++) {
+		for (unsigned k = 0; k < h->cards[i].n_vfs; k++) {
+			*ret_vfs += h->cards[i].vfs[k].vendor_vfio;
+			*ret_grouped += h->cards[i].vfs[k].vendor_vfio &&
+					h->cards[i].vfs[k].vfio_group >= 0;
+		}
+	}
+}
+
+static void check_vfio_of(struct doctor *d, unsigned card, bool grouped)
 {
 	const struct inventory_card *c = &d->host->cards[card];
 	struct doctor_group shared = { 0 }, nodeless = { 0 };
@@ -203,8 +250,6 @@ static void check_vfio_of(struct doctor *d, unsigned card, unsigned *ret_vfs, un
 		if (!v->vendor_vfio)
 			continue;
 		pci_addr_format(v->address, vf);
-		++*ret_vfs;
-		*ret_grouped += v->vfio_group >= 0;
 		if (v->vfio_group >= 0 && count_in_group(d->host, v->vfio_group) > 1) {
 			snprintf(what, sizeof what, "group %d holds %u VFs", v->vfio_group,
 				 count_in_group(d->host, v->vfio_group));
@@ -216,6 +261,8 @@ static void check_vfio_of(struct doctor *d, unsigned card, unsigned *ret_vfs, un
 				 v->vfio_group, v->vfio_device[0] ? v->vfio_device : "vfioN");
 			doctor_group_add(&nodeless, vf, what);
 		}
+		if (v->vfio_group < 0 && grouped)
+			doctor_group_add(&nodeless, vf, "it is in no IOMMU group");
 	}
 	pci_addr_format(c->address, address);
 	doctor_group_report(d, DOCTOR_IOMMU_GROUP_SHARED, address, &shared);
@@ -229,8 +276,9 @@ void doctor_check_vfio(struct doctor *d)
 
 	if (!host_is_known(d, DOCTOR_CHECK_VFIO))
 		return;
+	count_grouped(d->host, &vfs, &grouped);
 	for (unsigned i = 0; i < d->host->n_cards; i++)
-		check_vfio_of(d, i, &vfs, &grouped);
+		check_vfio_of(d, i, grouped > 0);
 	if (vfs > 0 && grouped == 0)
 		doctor_report_add(&d->report, DOCTOR_IOMMU_OFF, d->config->sysfs_root,
 				  "none of %u VFs has an iommu_group", vfs);
@@ -254,8 +302,12 @@ void doctor_check_sysfs(struct doctor *d)
 	else if (!d->status && d->host->read_only)
 		doctor_report_add(&d->report, DOCTOR_SYSFS_READ_ONLY, d->config->sysfs_root,
 				  "%s is mounted read-only here", d->config->sysfs_root);
-	if (json_is_boolean(json_object_get(d->status, "sysfs_read_only")) || !d->status)
+	if (json_is_boolean(json_object_get(d->status, "sysfs_read_only")) ||
+	    (!d->status && d->host->read_only_known))
 		doctor_report_made(&d->report, DOCTOR_CHECK_SYSFS);
+	else if (!d->status)
+		doctor_report_not_made(&d->report, DOCTOR_CHECK_SYSFS,
+				       "there is no VF with a file to write");
 	else
 		doctor_report_not_made(&d->report, DOCTOR_CHECK_SYSFS,
 				       "berthd does not say whether it can write there");

@@ -32,6 +32,7 @@ struct doctor_host {
 	uint64_t group_nodes[INVENTORY_CARDS_MAX]; /* bit i: /dev/vfio/<group> of the card's vfs[i]
 						      is there */
 	bool vfio;				   /* /dev/vfio is there */
+	bool read_only_known;			   /* there is a file to be written */
 	bool read_only;				   /* sysfs, here */
 	unsigned n_numa_nodes;
 	char module_version[DOCTOR_VERSION_MAX]; /* of the loaded driver; "" unknown */
@@ -40,7 +41,11 @@ struct doctor_host {
 /* The types of one card's VFs, without the daemon. */
 struct doctor_types {
 	bool asked;
-	int error; /* -ETIMEDOUT: the driver did not answer */
+	int error; /* -ETIMEDOUT: not all was read in time */
+	/* Of use then: how many were read, and since when the next one is under way. */
+	unsigned n_read;
+	uint64_t since_usec, limit_usec;
+	bool stuck; /* it does not return */
 	int errors[INVENTORY_VFS_MAX];
 	uint32_t types[INVENTORY_VFS_MAX];
 };
@@ -54,14 +59,12 @@ struct doctor_path {
 	gid_t gid;
 };
 
-#define DOCTOR_CONSOLES_MAX 16
-
 struct doctor_files {
 	bool known;
 	struct doctor_path data_dir, health, boot_id, sriov_manage, socket;
 	struct doctor_path tls_certificate, tls_key, tls_client_ca;
 	unsigned n_consoles;
-	struct doctor_path consoles[DOCTOR_CONSOLES_MAX];
+	struct doctor_path *consoles; /* shared, too */
 	bool room_known;
 	uint64_t room_bytes, size_bytes; /* of data_dir's file system */
 	bool health_bad;
@@ -81,6 +84,7 @@ struct doctor_processes {
 	int holders_error;
 	unsigned n_holders;
 	struct node_holder holders[DOCTOR_HOLDERS_MAX]; /* of /dev/nvidia* */
+	int sockets_error;				/* of listing the kubelet's folder */
 	unsigned n_plugins;
 	char plugins[DOCTOR_PLUGINS_MAX][64]; /* "pid 12 (name)" or a socket's name */
 	/* of the daemon */
@@ -121,7 +125,8 @@ struct doctor {
 	/* The daemon's answers, owned; NULL: it does not answer. */
 	json_t *status, *gpus, *claims;
 	char no_daemon[DOCTOR_TEXT_MAX];
-	pid_t daemon_pids[2]; /* the first of them that is a berthd; 0: unknown */
+	char no_claims[DOCTOR_TEXT_MAX]; /* why it lists no claims although it answers */
+	pid_t daemon_pids[2];		 /* the first of them that is a berthd; 0: unknown */
 
 	/* Shared with children; what is not `known` was not seen. */
 	struct doctor_host *host;
@@ -170,6 +175,8 @@ void doctor_check_plugin(struct doctor *d);
 void doctor_judge_clock(struct doctor_report *r, time_t now, time_t built, bool synchronised);
 
 bool doctor_is_excluded(const struct doctor *d, struct pci_addr address);
+/* What the daemon says of a card; NULL: nothing. */
+const json_t *doctor_find_gpu(const struct doctor *d, struct pci_addr address);
 /* Adds one finding for several VFs of a card: "32 VFs (0000:41:00.4 and 31 more) <what>". */
 struct doctor_group {
 	unsigned n;

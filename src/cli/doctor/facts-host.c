@@ -16,6 +16,7 @@
 #include "cli/doctor/texts.h"
 #include "host/listing.h"
 #include "host/vf.h"
+#include "model/claim.h"
 #include "store/health-store.h"
 
 #define LOOK_USEC	 (5 * USEC_PER_SEC)
@@ -47,23 +48,25 @@ static void read_version(const struct config *c, struct doctor_host *h)
 	str_sanitize(h->module_version, strlen(h->module_version));
 }
 
-/* A file that the driver lets root write. access() asks the mount, not the driver. */
-static bool is_read_only(const struct config *c, const struct doctor_host *h)
+/* Of a file that the driver lets root write. The mount is asked, which tells it to everybody. */
+static void find_read_only(const struct config *c, struct doctor_host *h)
 {
 	for (unsigned i = 0; i < h->n_cards; i++) {
 		for (unsigned k = 0; k < h->cards[i].n_vfs; k++) {
 			char bdf[PCI_ADDR_MAX];
 			_free_ char *path = NULL;
+			struct statvfs fs;
 
 			if (!h->cards[i].vfs[k].vendor_vfio)
 				continue;
 			path = str_printf("%s/bus/pci/devices/%s/nvidia/current_vgpu_type",
 					  c->sysfs_root,
 					  pci_addr_format(h->cards[i].vfs[k].address, bdf));
-			return path && access(path, W_OK) < 0 && errno == EROFS;
+			h->read_only_known = path && statvfs(path, &fs) == 0;
+			h->read_only = h->read_only_known && fs.f_flag & ST_RDONLY;
+			return;
 		}
 	}
-	return false;
 }
 
 static unsigned count_numa_nodes(const struct config *c)
@@ -110,7 +113,7 @@ static void look_at_host(const void *context, void *memory)
 	}
 	h->vfio = there_is(c->dev_root, "vfio");
 	h->n_numa_nodes = count_numa_nodes(c);
-	h->read_only = is_read_only(c, h);
+	find_read_only(c, h);
 	read_version(c, h);
 }
 
@@ -140,6 +143,8 @@ static void read_types(const void *context, void *memory)
 
 		if (!card->vfs[i].vendor_vfio)
 			continue;
+		t->n_read = i;
+		t->since_usec = clock_now_usec();
 		t->errors[i] = vf_open(d->config->sysfs_root, card->vfs[i].address, &fd);
 		if (t->errors[i] == 0)
 			t->errors[i] = vf_read_type(fd, &t->types[i]);
@@ -151,13 +156,20 @@ void doctor_read_types(struct doctor *d)
 {
 	struct doctor_probe probes[INVENTORY_CARDS_MAX];
 	/* A release of somebody else may keep the driver's lock for five seconds. */
-	uint64_t deadline = clock_now_usec() + MIN(d->config->card_timeout_usec, 7 * USEC_PER_SEC);
+	uint64_t limit = MIN(d->config->card_timeout_usec, 7 * USEC_PER_SEC);
+	uint64_t deadline = clock_now_usec() + limit;
 
 	for (unsigned i = 0; i < d->host->n_cards; i++)
 		probes[i] = doctor_probe_start(read_types, d, &d->types[i]);
 	for (unsigned i = 0; i < d->host->n_cards; i++) {
-		d->types[i].asked = true;
-		d->types[i].error = doctor_probe_wait(&probes[i], deadline);
+		struct doctor_types *t = &d->types[i];
+
+		t->asked = true;
+		t->limit_usec = limit;
+		t->error = doctor_probe_wait(&probes[i], deadline);
+		/* Many reads that are slow add up: only one that takes most of the time hangs. */
+		t->stuck = t->error == -ETIMEDOUT && t->since_usec > 0 &&
+			   t->since_usec + limit / 4 < deadline;
 	}
 }
 
@@ -184,16 +196,33 @@ static void look_at(struct doctor_path *p)
 		p->read_error = -errno;
 }
 
-static void read_health(struct doctor_files *f)
+/* As berthd does it, which does not start without. */
+static void read_boot_id(struct doctor_path *p)
+{
+	char text[CLAIM_BOOT_ID_MAX];
+	int r;
+
+	if (p->error < 0 || p->read_error < 0)
+		return;
+	r = file_read_into(AT_FDCWD, p->path, text, sizeof text, NULL);
+	p->read_error = r < 0 ? r : strcspn(text, "\r\n") == 0 ? -ENODATA : 0;
+}
+
+static void read_health(struct doctor_files *f, bool root)
 {
 	_free_ struct health *h = calloc(1, sizeof *h);
+	int code = f->health.error < 0 ? f->health.error : f->health.read_error;
+	bool denied = code == -EACCES || code == -EPERM;
 	struct error err = ERROR_INIT;
 	_free_ char *text = NULL;
 	size_t len;
 
-	if (!h || f->health.error < 0 || f->health.read_error < 0)
+	/* What this user may not see is told by the codes. */
+	if (!h || code == -ENOENT || (denied && !root))
 		return;
-	if (file_read_at(AT_FDCWD, f->health.path, HEALTH_BYTES_MAX, &text, &len) < 0)
+	if (code < 0)
+		error_set_errno(&err, code, "it cannot be looked at");
+	else if (file_read_at(AT_FDCWD, f->health.path, HEALTH_BYTES_MAX, &text, &len) < 0)
 		error_set(&err, EFBIG, "it cannot be read, or is larger than 4 MiB");
 	else if (health_parse(text, len, h, &err) == 0)
 		return;
@@ -201,7 +230,7 @@ static void read_health(struct doctor_files *f)
 	str_copy_cut(f->health_text, sizeof f->health_text, error_text(&err));
 }
 
-static void look_at_files(const void *context _unused_, void *memory)
+static void look_at_files(const void *context, void *memory)
 {
 	struct doctor_files *f = memory;
 	struct doctor_path *const paths[] = { &f->data_dir, &f->health,
@@ -219,7 +248,8 @@ static void look_at_files(const void *context _unused_, void *memory)
 		f->room_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
 		f->size_bytes = (uint64_t)fs.f_blocks * fs.f_frsize;
 	}
-	read_health(f);
+	read_boot_id(&f->boot_id);
+	read_health(f, ((const struct doctor *)context)->root);
 }
 
 void doctor_look_at_files(struct doctor *d)
@@ -236,7 +266,12 @@ void doctor_look_at_files(struct doctor *d)
 	f->tls_certificate.path = c->tls_certificate;
 	f->tls_key.path = c->tls_key;
 	f->tls_client_ca.path = c->tls_client_ca;
-	f->n_consoles = (unsigned)MIN(c->n_console_dirs, (size_t)DOCTOR_CONSOLES_MAX);
+	f->consoles = doctor_probe_memory(sizeof *f->consoles * MAX(c->n_console_dirs, (size_t)1));
+	if (!f->consoles) {
+		d->report.failed = true;
+		return;
+	}
+	f->n_consoles = (unsigned)c->n_console_dirs;
 	for (unsigned i = 0; i < f->n_consoles; i++)
 		f->consoles[i].path = c->console_dirs[i];
 	f->known = doctor_probe_run(look_at_files, d, f, LOOK_USEC) == 0;

@@ -85,14 +85,19 @@ static void find_plugin_sockets(const struct doctor *d, struct doctor_processes 
 	const char *name;
 	int r;
 
-	if (fd < 0)
+	if (fd < 0) {
+		/* Without a kubelet there is no such folder. */
+		p->sockets_error = errno == ENOENT ? 0 : -errno;
 		return;
+	}
 	listing_init(&l, fd);
 	while ((name = listing_next(&l, &r)) && p->n_plugins < DOCTOR_PLUGINS_MAX)
 		if (str_ends_with(name, ".sock") &&
 		    (str_starts_with(name, "berth-") || str_starts_with(name, "kubevirt-")))
 			snprintf(p->plugins[p->n_plugins++], sizeof p->plugins[0], "socket %.50s",
 				 name);
+	if (!name)
+		p->sockets_error = r;
 }
 
 /* World-readable: may berthd look into other processes, and does it see this host's at all? */

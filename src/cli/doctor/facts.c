@@ -128,6 +128,53 @@ static void judge_daemon(struct doctor *d)
 	doctor_report_made(&d->report, DOCTOR_CHECK_DAEMON);
 }
 
+static bool is_list_of_objects(const json_t *list)
+{
+	const json_t *row;
+	size_t i;
+
+	json_array_foreach(list, i, row)
+		if (!json_is_object(row))
+			return false;
+	return json_is_array(list);
+}
+
+/* The answer to `path`, which is to have a list of objects under `key`. A refusal leaves *ret NULL
+ * and is told by *ret_status. Negative when it is no such answer. */
+static int get_list(struct doctor *d, const char *path, const char *key, json_t **ret,
+		    int *ret_status, struct error *err)
+{
+	json_t *json = get(d, path, ret_status, err);
+
+	if (!json)
+		return -EBADMSG;
+	if (*ret_status == 200 && is_list_of_objects(json_object_get(json, key))) {
+		*ret = json;
+		return 0;
+	}
+	json_decref(json);
+	if (*ret_status != 200)
+		return 0;
+	return error_set(err, EBADMSG, "the answer to GET %s has no list of %s", path, key);
+}
+
+/* 0, or negative and why it cannot be used. */
+static int ask_lists(struct doctor *d, struct error *err)
+{
+	int status, r = get_list(d, "/gpus", "gpus", &d->gpus, &status, err);
+
+	if (r == 0 && !d->gpus)
+		return error_set(err, EBADMSG, "GET /gpus answers with status %d", status);
+	if (r == 0)
+		r = get_list(d, "/claims", "claims", &d->claims, &status, err);
+	if (r == 0 && !d->claims)
+		/* It refuses while it cannot read them. All else is to be had. */
+		snprintf(d->no_claims, sizeof d->no_claims,
+			 "berthd does not list the claims (GET /claims answers with status %d)",
+			 status);
+	return r;
+}
+
 void doctor_ask_daemon(struct doctor *d)
 {
 	struct error err = ERROR_INIT;
@@ -150,11 +197,7 @@ void doctor_ask_daemon(struct doctor *d)
 		json_decref(d->status);
 		d->status = NULL;
 	}
-	if (d->status)
-		d->gpus = get(d, "/gpus", &status, &err);
-	if (d->gpus)
-		d->claims = get(d, "/claims", &status, &err);
-	if (!d->claims) {
+	if (!d->status || ask_lists(d, &err) < 0) {
 		json_decref(d->status);
 		json_decref(d->gpus);
 		d->status = d->gpus = NULL;

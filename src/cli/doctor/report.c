@@ -55,8 +55,13 @@ void doctor_report_add(struct doctor_report *r, enum doctor_id id, const char *s
 	f.what = strdup(text);
 	if (f.subject)
 		str_sanitize(f.subject, strlen(f.subject));
+	r->worst = MAX(r->worst, doctor_kind(id)->severity);
+	if (r->n == FINDINGS_MAX)
+		doctor_report_not_made(r, doctor_kind(id)->check,
+				       "there are more findings than the %d that are told",
+				       FINDINGS_MAX);
 	if (!f.subject || !f.what || reserve(r) < 0 || r->n == FINDINGS_MAX) {
-		r->failed = true;
+		r->failed |= r->n != FINDINGS_MAX;
 		free(f.subject);
 		free(f.what);
 		return;
@@ -95,13 +100,9 @@ void doctor_report_not_made(struct doctor_report *r, enum doctor_check c, const 
 
 int doctor_report_exit_status(const struct doctor_report *r)
 {
-	enum doctor_severity worst = DOCTOR_INFO;
-
-	for (size_t i = 0; i < r->n; i++)
-		worst = MAX(worst, doctor_kind(r->findings[i].id)->severity);
-	return worst == DOCTOR_ERROR	 ? DOCTOR_EXIT_ERROR
-	       : worst == DOCTOR_WARNING ? DOCTOR_EXIT_WARNING
-					 : 0;
+	return r->worst == DOCTOR_ERROR	    ? DOCTOR_EXIT_ERROR
+	       : r->worst == DOCTOR_WARNING ? DOCTOR_EXIT_WARNING
+					    : 0;
 }
 
 /* --- What both forms say --------------------------------------------------------------------- */

@@ -160,6 +160,7 @@ struct doctor_finding {
 struct doctor_report {
 	size_t n, cap;
 	struct doctor_finding *findings; /* owned */
+	enum doctor_severity worst;	 /* of all, those that were too many included */
 	bool made[DOCTOR_CHECK_COUNT];
 	char *not_made[DOCTOR_CHECK_COUNT]; /* why, of a check that was not made or only in part */
 	bool failed;			    /* out of memory: the report is not complete */
