@@ -78,7 +78,7 @@ static int call(const struct cli *cli, const char *method, const char *path, con
 	_answer_ struct http_answer answer = { 0 };
 	struct error err = ERROR_INIT;
 	json_t *json = NULL;
-	const struct http_tick tick = { progress_tick, cli->progress };
+	const struct http_tick tick = { progress_tick, cli->progress, -1 };
 	int r = http_client_request_ticking(cli->socket, method, path, body, timeout_usec,
 					    cli->progress ? &tick : NULL, &answer, &err);
 

@@ -79,7 +79,8 @@ static int wait_till_gone(struct cli *cli, const char *path, const char *name, u
 	progress_begin(&progress, "%s is being released", name);
 	cli->progress = &progress;
 	/* Events only make it quicker: without them the claim is looked at now and then. */
-	if (http_event_stream_open(cli->socket, "/events", LOOK_AGAIN_USEC, &stream, NULL) < 0)
+	if (http_event_stream_open(cli->socket, "/events", LOOK_AGAIN_USEC, NULL, &stream, NULL) <
+	    0)
 		stream = NULL;
 	for (;;) {
 		uint64_t passed;

@@ -2,12 +2,14 @@
 #include "cli/map-watch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +25,10 @@
 #define LOOK_USEC (2 * USEC_PER_SEC)
 /* Events come in bursts: one look serves all of this time. */
 #define BURST_USEC (50 * USEC_PER_MSEC)
+/* Taken at once: whoever sends them without end is not listened to without end. */
+#define EVENTS_MAX 1000
+/* What a terminal that takes nothing gets to take the end of the screen in. */
+#define FAREWELL_USEC (500 * USEC_PER_MSEC)
 
 /* Alternate screen, no cursor, no line wrap; and back. */
 static const char screen_begin[] = "\033[?1049h\033[?25l\033[?7l";
@@ -31,6 +37,7 @@ static const char screen_end[] = "\033[?7h\033[?25h\033[?1049l";
 struct watch {
 	const struct cli *cli;
 	struct terminal terminal;
+	int output; /* does not block, where that can be had */
 	int signals;
 	sigset_t old_mask;
 	struct http_event_stream *stream; /* NULL: not connected */
@@ -41,32 +48,90 @@ struct watch {
 	char said[CLI_FIELD_SIZE];	  /* the loss that standard error was told of */
 	uint64_t look_usec;		  /* when to ask next */
 	int end_signal;			  /* 0: go on */
+	bool pause, redraw;		  /* asked for by a signal */
 	bool gone;			  /* nobody reads the output any more */
+	int write_error;		  /* -errno of the output, for another reason */
 };
 
 /* --- Output ---------------------------------------------------------------------------------- */
 
+/* A description of its own for what may block and lasts (a terminal, a pipe), since O_NONBLOCK on
+ * the one that is shared with the shell would be the shell's, too. */
+static void open_output(struct watch *w)
+{
+	struct stat st;
+
+	w->output = STDOUT_FILENO;
+	if (fstat(STDOUT_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || isatty(STDOUT_FILENO))) {
+		int fd = open("/proc/self/fd/1", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+
+		w->output = fd < 0 ? STDOUT_FILENO : fd;
+	}
+}
+
+static void take_signal(struct watch *w)
+{
+	struct signalfd_siginfo info;
+
+	if (read(w->signals, &info, sizeof info) != sizeof info)
+		return;
+	switch (info.ssi_signo) {
+	case SIGWINCH:
+	case SIGCONT:
+		w->redraw = true;
+		break;
+	case SIGTSTP:
+		w->pause = true;
+		break;
+	default:
+		w->end_signal = (int)info.ssi_signo;
+	}
+}
+
+/* Until the output takes more. False when it is not to be waited for any longer. */
+static bool wait_for_output(struct watch *w, uint64_t *farewell_usec)
+{
+	struct pollfd fds[] = { { .fd = w->output, .events = POLLOUT },
+				{ .fd = w->signals, .events = POLLIN } };
+	uint64_t now = clock_now_usec();
+
+	if (w->end_signal && *farewell_usec == 0)
+		*farewell_usec = now + FAREWELL_USEC;
+	if (w->end_signal && now >= *farewell_usec)
+		return false;
+	(void)poll(fds, ARRAY_SIZE(fds), w->end_signal ? (int)(FAREWELL_USEC / USEC_PER_MSEC) : -1);
+	if (fds[1].revents)
+		take_signal(w);
+	return true;
+}
+
 static void write_all(struct watch *w, const char *text, size_t n)
 {
-	while (n > 0) {
-		ssize_t r = write(STDOUT_FILENO, text, n);
+	uint64_t farewell_usec = 0;
 
-		if (r < 0 && errno == EINTR)
-			continue;
-		if (r < 0) {
+	while (n > 0) {
+		ssize_t r = write(w->output, text, n);
+
+		if (r >= 0) {
+			text += r;
+			n -= (size_t)r;
+		} else if (errno == EAGAIN) {
+			if (!wait_for_output(w, &farewell_usec))
+				return;
+		} else if (errno != EINTR) {
 			w->gone = true;
+			w->write_error = errno == EPIPE || errno == EIO ? 0 : -errno;
 			return;
 		}
-		text += r;
-		n -= (size_t)r;
 	}
 }
 
 /* A frame is one write, line over line, so that nothing flickers. */
 static void add_line(struct buf *frame, const char *text, size_t n)
 {
+	buf_add_str(frame, "\r\n");
 	buf_add(frame, text, n);
-	buf_add_str(frame, "\033[K\r\n");
+	buf_add_str(frame, "\033[K");
 }
 
 static void add_status(struct watch *w, struct buf *frame)
@@ -83,7 +148,7 @@ static void add_status(struct watch *w, struct buf *frame)
 		buf_add_str(frame, w->lost[0] ? "\033[1;37;41m" : "\033[7m");
 	buf_add_str(frame, line);
 	/* In this colour to the line's end. */
-	buf_add_str(frame, w->terminal.colour ? "\033[K\033[0m\r\n" : "\033[K\r\n");
+	buf_add_str(frame, w->terminal.colour ? "\033[K\033[0m" : "\033[K");
 }
 
 static int draw_screen(struct watch *w)
@@ -106,10 +171,12 @@ static int draw_screen(struct watch *w)
 		}
 		line += n + (line[n] == '\n');
 	}
-	if (hidden > 0)
-		buf_printf(&frame, "... %u more line%s; a taller terminal shows them\033[K", hidden,
-			   hidden == 1 ? "" : "s");
-	buf_add_str(&frame, "\033[J\033[?2026l");
+	if (hidden == 0)
+		buf_add_str(&frame, "\r\n\033[J");
+	else if (w->terminal.rows > 1) /* one line would scroll */
+		buf_printf(&frame, "\r\n... %u more line%s; a taller terminal shows them\033[J",
+			   hidden, hidden == 1 ? "" : "s");
+	buf_add_str(&frame, "\033[?2026l");
 	if (buf_finish(&frame) < 0)
 		return -ENOMEM;
 	write_all(w, frame.data, frame.len);
@@ -190,8 +257,9 @@ static int ask(struct watch *w, struct error *err)
 {
 	_answer_ struct http_answer answer = { 0 };
 	json_t *json;
-	int r = http_client_request(w->cli->socket, "GET", "/gpus", NULL, ANSWER_USEC, &answer,
-				    err);
+	const struct http_tick tick = { .stop_fd = w->signals };
+	int r = http_client_request_ticking(w->cli->socket, "GET", "/gpus", NULL, ANSWER_USEC,
+					    &tick, &answer, err);
 
 	if (r < 0)
 		return r;
@@ -209,16 +277,20 @@ static int ask(struct watch *w, struct error *err)
 /* Connects before it asks: what changes in between is told by the stream. */
 static int look(struct watch *w)
 {
+	const struct http_tick tick = { .stop_fd = w->signals };
 	struct error err = ERROR_INIT;
 	int r = 0;
 
 	w->look_usec = clock_now_usec() + LOOK_USEC;
 	if (!w->stream)
-		r = http_event_stream_open(w->cli->socket, "/events", ANSWER_USEC, &w->stream,
-					   &err);
+		r = http_event_stream_open(w->cli->socket, "/events", ANSWER_USEC, &tick,
+					   &w->stream, &err);
 	if (r >= 0)
 		r = ask(w, &err);
-	if (r < 0) {
+	if (r == -EINTR) {
+		/* A signal comes first. */
+		w->look_usec = clock_now_usec();
+	} else if (r < 0) {
 		w->stream = http_event_stream_free(w->stream);
 		w->look_usec = clock_now_usec() + TRY_AGAIN_USEC;
 		str_copy_cut(w->lost, sizeof w->lost, error_text(&err));
@@ -234,7 +306,9 @@ static void take_events(struct watch *w)
 	const char *type, *data;
 	int r = 0;
 
-	while (w->stream && (r = http_event_stream_next(w->stream, 0, &type, &data, NULL)) > 0)
+	for (unsigned n = 0; n < EVENTS_MAX && w->stream &&
+			     (r = http_event_stream_next(w->stream, 0, &type, &data, NULL)) > 0;
+	     n++)
 		w->look_usec = MIN(w->look_usec, clock_now_usec() + BURST_USEC);
 	if (r >= 0)
 		return;
@@ -252,26 +326,17 @@ static void pause_here(struct watch *w)
 	screen(w, true);
 }
 
-/* True when the map has to be drawn anew. */
-static bool take_signal(struct watch *w)
+/* What signals asked for. True when the map has to be drawn anew. */
+static bool obey(struct watch *w)
 {
-	struct signalfd_siginfo info;
+	bool wanted = w->pause || w->redraw;
 
-	if (read(w->signals, &info, sizeof info) != sizeof info)
-		return false;
-	switch (info.ssi_signo) {
-	case SIGWINCH:
-	case SIGCONT:
-		break;
-	case SIGTSTP:
+	if (w->pause && !w->end_signal)
 		pause_here(w);
-		break;
-	default:
-		w->end_signal = (int)info.ssi_signo;
-		return false;
-	}
-	w->terminal = terminal_probe();
-	return true;
+	w->pause = w->redraw = false;
+	if (wanted)
+		w->terminal = terminal_probe();
+	return wanted;
 }
 
 static int wait_and_take(struct watch *w, bool *ret_draw)
@@ -282,19 +347,22 @@ static int wait_and_take(struct watch *w, bool *ret_draw)
 		{ .fd = STDOUT_FILENO }, /* an error shows in any case: nobody reads any more */
 	};
 	uint64_t now = clock_now_usec();
-	uint64_t left = w->look_usec > now ? w->look_usec - now : 0;
+	/* A signal may have been taken while the output was waited for. */
+	bool at_once = w->pause || w->redraw || now >= w->look_usec;
+	uint64_t left = at_once ? 0 : w->look_usec - now;
 
 	if (poll(fds, ARRAY_SIZE(fds), (int)((left + 999) / USEC_PER_MSEC)) < 0)
 		return errno == EINTR ? 0 : -errno;
 	if (fds[0].revents)
-		*ret_draw |= take_signal(w);
+		take_signal(w);
+	if (w->end_signal)
+		return 0;
+	*ret_draw |= obey(w);
 	if (fds[1].revents)
 		take_events(w);
 	w->gone |= (fds[2].revents & (POLLERR | POLLNVAL)) != 0;
-	if (clock_now_usec() >= w->look_usec) {
-		(void)look(w);
-		*ret_draw = true;
-	}
+	if (clock_now_usec() >= w->look_usec)
+		*ret_draw |= look(w) != -EINTR;
 	return 0;
 }
 
@@ -338,6 +406,7 @@ int map_watch(const struct cli *cli)
 		return cli_error(outcome_of(r)->exit_status, "%s", w.lost);
 	r = catch_signals(&w);
 	if (r >= 0) {
+		open_output(&w);
 		screen(&w, true);
 		r = watch(&w);
 		screen(&w, false);
@@ -346,11 +415,16 @@ int map_watch(const struct cli *cli)
 	json_decref(w.answer);
 	free(w.shown);
 	cleanup_close(&w.signals);
+	if (w.output != STDOUT_FILENO)
+		cleanup_close(&w.output);
 	if (w.end_signal) {
 		/* The shell is to see what ended us. */
 		signal(w.end_signal, SIG_DFL);
 		sigprocmask(SIG_SETMASK, &w.old_mask, NULL);
 		raise(w.end_signal);
 	}
+	if (w.write_error < 0)
+		return cli_error(EXIT_STATUS_ERROR, "cannot write the result: %s",
+				 strerrordesc_np(-w.write_error));
 	return r < 0 ? cli_error(EXIT_STATUS_ERROR, "%s", strerrordesc_np(-r)) : EXIT_STATUS_OK;
 }

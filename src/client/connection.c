@@ -65,23 +65,24 @@ static int connect_unix(struct connection *c, const char *path, uint64_t deadlin
 	return 0;
 }
 
-/* 0 when ready, -ETIMEDOUT, -errno. */
+/* 0 when ready, -ETIMEDOUT, -EINTR (the tick's stop_fd), -errno. */
 static int wait_for(int fd, short events, uint64_t deadline_usec, const struct http_tick *tick)
 {
-	struct pollfd p = { .fd = fd, .events = events };
+	struct pollfd p[] = { { .fd = fd, .events = events },
+			      { .fd = tick ? tick->stop_fd : -1, .events = POLLIN } };
+	uint64_t most_msec = tick && tick->fn ? TICK_MSEC : WAIT_MSEC;
 
 	for (;;) {
 		uint64_t left = left_usec(deadline_usec);
-		int n = poll(&p, 1,
-			     (int)MIN((left + 999) / USEC_PER_MSEC, tick ? TICK_MSEC : WAIT_MSEC));
+		int n = poll(p, ARRAY_SIZE(p), (int)MIN((left + 999) / USEC_PER_MSEC, most_msec));
 
 		if (n > 0)
-			return 0;
+			return p[1].revents ? -EINTR : 0;
 		if (n < 0 && errno != EINTR)
 			return -errno;
 		if (n == 0 && left_usec(deadline_usec) == 0)
 			return -ETIMEDOUT;
-		if (n == 0 && tick)
+		if (n == 0 && tick && tick->fn)
 			tick->fn(tick->userdata);
 	}
 }

@@ -30,7 +30,8 @@ struct http_event_stream *http_event_stream_free(struct http_event_stream *strea
 }
 
 int http_event_stream_open(const char *socket_path, const char *path, uint64_t timeout_usec,
-			   struct http_event_stream **ret, struct error *err)
+			   const struct http_tick *tick, struct http_event_stream **ret,
+			   struct error *err)
 {
 	_cleanup_(http_event_stream_freep) struct http_event_stream *stream = calloc(
 		1, sizeof(*stream));
@@ -42,6 +43,7 @@ int http_event_stream_open(const char *socket_path, const char *path, uint64_t t
 		return error_set_errno(err, ENOMEM, "event stream");
 	parse = &stream->conn.parse;
 	r = connection_open(&stream->conn, socket_path, "GET", path, NULL, deadline, err);
+	stream->conn.tick = tick;
 	while (r == 0 && !parse->headers_done)
 		r = connection_read(&stream->conn, deadline, err);
 	if (r < 0)
@@ -49,6 +51,7 @@ int http_event_stream_open(const char *socket_path, const char *path, uint64_t t
 	if (parse->status != 200 || strcmp(parse->content_type, "text/event-stream") != 0)
 		return error_set(err, EPROTO, "%s is no event stream (status %d)", path,
 				 parse->status);
+	stream->conn.tick = NULL;
 	stream->ended = r > 0;
 	stream->delivered = true; /* nothing is pending */
 	*ret = TAKE(stream);

@@ -29,10 +29,12 @@ int http_client_request(const char *socket_path, const char *method, const char 
 			const json_t *body, uint64_t timeout_usec, struct http_answer *ret,
 			struct error *err) _must_check_;
 
-/* Called about once a second while an answer is waited for. */
+/* While an answer is waited for: fn, if there is one, is called about once a second; the wait ends
+ * with -EINTR when stop_fd is readable (-1: none). */
 struct http_tick {
 	void (*fn)(void *userdata);
 	void *userdata;
+	int stop_fd;
 };
 
 int http_client_request_ticking(const char *socket_path, const char *method, const char *path,
@@ -45,9 +47,10 @@ int http_client_encode(const char *segment, char *ret, size_t size) _must_check_
 
 struct http_event_stream;
 
-/* GET path, an event stream. -EPROTO where the answer is anything but one. */
+/* GET path, an event stream. -EPROTO where the answer is anything but one. tick may be NULL. */
 int http_event_stream_open(const char *socket_path, const char *path, uint64_t timeout_usec,
-			   struct http_event_stream **ret, struct error *err) _must_check_;
+			   const struct http_tick *tick, struct http_event_stream **ret,
+			   struct error *err) _must_check_;
 struct http_event_stream *http_event_stream_free(struct http_event_stream *stream);
 static inline void http_event_stream_freep(struct http_event_stream **stream)
 {

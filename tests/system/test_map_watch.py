@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import struct
 import subprocess
 import termios
@@ -21,7 +22,7 @@ BEGIN, END = "\033[?1049h\033[?25l\033[?7l", "\033[?7h\033[?25h\033[?1049l"
 class Terminal:
     """A program on a terminal of its own; `text` is all it has written."""
 
-    def __init__(self, daemon, *args, size=(30, 100), **env):
+    def __init__(self, daemon, *args, size=(30, 100), read=True, **env):
         self.master, slave = pty.openpty()
         self.resize(*size)
         variables = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
@@ -33,7 +34,8 @@ class Terminal:
         os.close(slave)
         self.data = b""
         self.reader = threading.Thread(target=self.read)
-        self.reader.start()
+        if read:
+            self.reader.start()
 
     def read(self):
         while True:
@@ -64,7 +66,8 @@ class Terminal:
     def end(self):
         """Until it has ended: its exit status."""
         status = self.process.wait(timeout=10)
-        self.reader.join(10)
+        if self.reader.ident:
+            self.reader.join(10)
         os.close(self.master)
         return status
 
@@ -146,6 +149,86 @@ def test_watch_without_colours_and_in_ascii(daemon, on_terminal):
     t.wait_frame(shows("48 free"), "the first map")
     assert not re.search(r"\033\[[0-9;]*m", t.text)
     assert all(b < 0x80 for b in t.data)
+
+
+def test_watch_on_a_terminal_of_one_line(daemon, on_terminal):
+    """Nothing may scroll: what the status line says is all that has room."""
+    t = on_terminal(daemon, "map", "--watch", size=(1, 60))
+    t.wait_frame(shows("Ctrl-C ends"), "the status line")
+    assert "\n" not in t.text
+
+
+def test_watch_ends_on_a_terminal_that_takes_nothing(daemon, on_terminal):
+    """Nobody reads the other end, as after Ctrl-S."""
+    t = on_terminal(daemon, "map", "--watch", size=(60, 200), read=False)
+    pending = [-1, 0]
+
+    def full():
+        for rows in range(40, 60):
+            t.resize(rows, 200)
+        pending.append(struct.unpack("i", fcntl.ioctl(t.master, termios.FIONREAD, bytes(4)))[0])
+        return pending[-1] > 2000 and len(set(pending[-8:])) == 1
+
+    wait_for(full, "the terminal to be full")
+    t.process.send_signal(signal.SIGTERM)
+    assert t.process.wait(timeout=10) == -signal.SIGTERM
+
+
+class StallingDaemon:
+    """Answers the first question for the cards, and never the second one, which it tells by an event."""
+
+    def __init__(self, path, answer):
+        self.socket, self.answer = str(path), json.dumps(answer).encode()
+        self.asked, self.peers = threading.Event(), []
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.socket)
+        self.listener.listen(8)
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def serve(self):
+        cards = 0
+        while True:
+            try:
+                peer = self.listener.accept()[0]
+            except OSError:
+                return
+            self.peers.append(peer)
+            if b"/events" in peer.recv(65536):
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+                continue
+            cards += 1
+            if cards == 1:
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(self.answer) + self.answer)
+            else:
+                self.asked.set()
+
+    def stop(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join(10)
+        for peer in [self.listener, *self.peers]:
+            peer.close()
+
+
+def test_watch_ends_while_the_daemon_does_not_answer(daemon, work, on_terminal):
+    stalling = StallingDaemon(work / "stalling.sock", daemon.get("/gpus"))
+    try:
+        t = on_terminal(stalling, "map", "--watch")
+        assert stalling.asked.wait(20)
+        t.resize(30, 90)
+        os.write(t.master, b"\x03")
+        assert t.end() == -signal.SIGINT
+        # It was not waited for until it is given up.
+        assert "lost" not in t.text and t.text.endswith(END)
+    finally:
+        stalling.stop()
+
+
+def test_watch_says_that_its_output_cannot_be_written(daemon):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BIN / "berth", "--socket", daemon.socket, "map", "--watch"], stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=20)
+    assert done.returncode == 1 and "No space left on device" in done.stderr
 
 
 def test_watch_of_a_daemon_that_is_not_there(work):
