@@ -259,6 +259,29 @@ def test_a_card_with_vfs_is_left_alone(sim):
     assert sim.vf("0000:41:00.4")["type"] == 1150
 
 
+def test_vfs_without_mixed_mode_get_it_while_nothing_is_configured(start_sim):
+    """The run before was killed between the two."""
+    sim = start_sim("--mode", "equal", "--cards", 1)
+    done = Vfs(sim).run("--equal")
+    assert done.returncode == 0 and sim.card()["mode"] == "equal"
+    sim.ctl("configure", "0000:41:00.4", "L40S-4Q")
+    done = Vfs(sim).run()
+    assert done.returncode == 0 and sim.card()["mode"] == "equal"
+    assert "mixed-size mode is left as it is" in done.stdout
+    sim.ctl("configure", "0000:41:00.4", 0)
+    done = Vfs(sim).run()
+    assert done.returncode == 0 and sim.card()["mode"] == "mixed"
+
+
+def test_vfs_that_the_driver_does_not_have_are_an_error(start_sim):
+    """A race at boot: the functions are there, and without the driver's files."""
+    sim = start_sim("--cards", 1, "--vfs", 4)
+    for vf in sim.card()["vfs"]:
+        sim.ctl("rebind", vf["address"], "vfio-pci")
+    done = Vfs(sim).run()
+    assert done.returncode == 1 and "has none of its VFs" in done.stderr
+
+
 # --- deploy/libvirt, deploy/proxmox
 
 
@@ -361,6 +384,21 @@ def test_libvirt_start_that_fails_gives_the_claim_back(libvirt, daemon):
     (libvirt.state / "start-fails").touch()
     assert libvirt.run("berth-virsh", "start", "vm1").returncode == 1
     assert not daemon.claims()
+
+
+def test_libvirt_in_another_language(libvirt, daemon):
+    libvirt.environment |= {"LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}
+    done = libvirt.run("berth-virsh", "start", "vm1")
+    assert done.returncode == 0, done.stderr
+
+
+def test_libvirt_without_the_programs_it_needs(libvirt, daemon):
+    libvirt.environment["PATH"] = "/nonexistent"
+    for done in (libvirt.run("berth-virsh", "start", "vm1"), hook(libvirt, "vm1", "prepare", "begin"),
+                 hook(libvirt, "vm1", "release", "end")):
+        assert "Traceback" not in done.stderr and "No such file" in done.stderr
+    assert hook(libvirt, "vm1", "prepare", "begin").returncode == 1
+    assert hook(libvirt, "plain", "prepare", "begin").returncode == 0
 
 
 def test_libvirt_start_passes_a_refusal_on(libvirt, daemon):
