@@ -76,7 +76,7 @@ docs:
 	@$(PYTHON) tools/rest-reference.py
 
 install: build
-	@meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
+	@meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir "$$(realpath -m '$(DESTDIR)')")
 
 # What the last "make install" of this build folder put there.
 uninstall:

@@ -28,6 +28,7 @@ if ! dpkg-buildpackage -us -uc >"$work/log" 2>&1; then
 	exit 1
 fi
 mv "$work/log" "$work/build.log"
-find "$out" -maxdepth 1 -type f -delete
+# The last ones; whatever else lies there is somebody's.
+find "$out" -maxdepth 1 -type f \( -name 'berth[_-]*' -o -name build.log \) -delete
 find "$work" -maxdepth 1 -type f -exec mv -t "$out" {} +
 ls -l "$out" | awk 'NR > 1 { print $5, $9 }'

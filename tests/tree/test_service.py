@@ -70,6 +70,15 @@ def test_uninstall(installed, tmp_path):
     assert not files_below(tmp_path)
 
 
+@pytest.mark.parametrize("folder", ["with a blank", "plain", "/tmp/absolute"])
+def test_make_install_takes_any_folder(tmp_path, folder):
+    (tmp_path / "meson").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    (tmp_path / "meson").chmod(0o755)
+    done = subprocess.run(["make", "-s", "-o", "build", "install", f"DESTDIR={folder}"], cwd=ROOT, capture_output=True,
+                          text=True, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert done.stdout.splitlines()[-2:] == ["--destdir", str(ROOT / folder)], done.stderr
+
+
 def test_install(installed):
     folder, prefix = installed
     top = folder / prefix
