@@ -142,6 +142,16 @@ def test_a_driver_that_hangs_does_not_hang_doctor(sim):
     assert "card-stuck" not in doctor(config=sim.config).ids
 
 
+def test_settings_that_cannot_be_read_in_time(sim):
+    """As on a file server that does not answer."""
+    sim.ctl("set", "sysfs.read_hang", 1, "--gpu", CARD)
+    try:
+        report = doctor("--no-nvml", config=sim.sys / "bus/pci/devices/0000:41:00.4/nvidia/current_vgpu_type")
+        assert "no answer within 5 s" in report.find("config-unreadable")["what"]
+    finally:
+        sim.ctl("set", "sysfs.read_hang", 0)
+
+
 def test_a_driver_that_is_slow_is_not_called_stuck(sim):
     """Every read returns, and all together take longer than is waited for."""
     config = yaml.safe_load(sim.config.read_text())

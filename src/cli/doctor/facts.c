@@ -4,26 +4,74 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "cli/doctor/doctor.h"
+#include "cli/doctor/probe.h"
 #include "client/http-client.h"
 
 #define ANSWER_USEC (5 * USEC_PER_SEC)
+#define LOOK_USEC   (5 * USEC_PER_SEC)
 
 /* --- Settings -------------------------------------------------------------------------------- */
+
+struct config_text {
+	int error;
+	size_t len;
+	char text[CONFIG_BYTES_MAX + 1];
+};
+
+/* In a child: the file may be on a file server that does not answer. */
+static void read_text(const void *context, void *memory)
+{
+	const struct doctor *d = context;
+	struct config_text *t = memory;
+	_free_ char *text = NULL;
+
+	t->error = file_read_at(AT_FDCWD, d->config_path, CONFIG_BYTES_MAX, &text, &t->len);
+	if (t->error == 0)
+		memcpy(t->text, text, t->len);
+}
+
+/* 0; -EINVAL or -EFBIG where the text is refused; else -errno of reading it. */
+static int load_config(struct doctor *d, struct error *err)
+{
+	struct config_text *t = doctor_probe_memory(sizeof *t);
+	int r;
+
+	if (!t)
+		return error_set_errno(err, ENOMEM, "settings");
+	r = doctor_probe_run(read_text, d, t, LOOK_USEC);
+	if (r == 0 && (t->error == 0 || t->error == -EFBIG)) {
+		r = config_parse(t->text, t->error == 0 ? t->len : sizeof t->text, d->config_path,
+				 &d->config, err);
+	} else if (r == -ETIMEDOUT) {
+		error_set(err, ETIMEDOUT, "%.150s: no answer within 5 s", d->config_path);
+	} else {
+		int code = r < 0 ? r : t->error;
+
+		error_set(err, -code, "%.150s: cannot be read: %s", d->config_path,
+			  strerrordesc_np(-code));
+		/* Refused is something else. */
+		r = code == -EINVAL ? -EIO : code;
+	}
+	munmap(t, sizeof *t);
+	return r;
+}
 
 int doctor_read_config(struct doctor *d)
 {
 	struct error err = ERROR_INIT;
 	int r;
 
-	r = config_load(d->config_path, &d->config, &err);
+	r = load_config(d, &err);
 	if (r == 0) {
 		d->config_read = true;
 		return 0;
