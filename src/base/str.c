@@ -154,16 +154,31 @@ const char *str_quote(const char *s, char *ret, size_t size)
 	return ret;
 }
 
+/* Characters that are not seen, but change how the line around them is shown: controls, line and
+ * paragraph separators, and what switches the direction of writing. */
+static bool is_control(const unsigned char *s, size_t len)
+{
+	switch (len) {
+	case 1:
+		return s[0] < 0x20 || s[0] == 0x7f;
+	case 2: /* U+0080 to U+009f; U+061c */
+		return (s[0] == 0xc2 && s[1] < 0xa0) || (s[0] == 0xd8 && s[1] == 0x9c);
+	case 3: /* U+200e, U+200f, U+2028 to U+202e; U+2066 to U+2069 */
+		return s[0] == 0xe2 && ((s[1] == 0x80 && (s[2] == 0x8e || s[2] == 0x8f ||
+							  (s[2] >= 0xa8 && s[2] <= 0xae))) ||
+					(s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9));
+	default:
+		return false;
+	}
+}
+
 void str_sanitize(char *s, size_t n)
 {
 	for (size_t i = 0; i < n;) {
-		unsigned char c = (unsigned char)s[i];
-		size_t len = utf8_length((const unsigned char *)s + i, n - i);
-		/* U+0080 to U+009f are control characters too. */
-		bool bad = len == 0 || c < 0x20 || c == 0x7f ||
-			   (c == 0xc2 && (unsigned char)s[i + 1] < 0xa0);
+		const unsigned char *at = (const unsigned char *)s + i;
+		size_t len = utf8_length(at, n - i);
 
-		if (!bad) {
+		if (len > 0 && !is_control(at, len)) {
 			i += len;
 			continue;
 		}

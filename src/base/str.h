@@ -21,7 +21,8 @@ int str_copy(char *dst, size_t size, const char *src) _must_check_;
 /* Copies as much as fits, always with NUL; for text that may be cut. */
 void str_copy_cut(char *dst, size_t size, const char *src);
 
-/* Replaces control characters and bytes that are no valid UTF-8 by '?', in place. */
+/* Replaces control characters, what switches the direction of writing, and bytes that are no valid
+ * UTF-8 by '?', in place. */
 void str_sanitize(char *s, size_t n);
 /* In double quotes, with a backslash before quotes and backslashes; cut to size, the closing quote
  * kept. size: at least 3. Returns ret. */

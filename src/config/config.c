@@ -220,6 +220,7 @@ static int read_setting(struct reader *r, const struct config_setting *s)
 {
 	int code;
 
+	r->config->is_empty = false;
 	code = note_key(r, &r->seen[config_setting_index(s)]);
 	if (code == 0)
 		code = next_event(r);
@@ -396,6 +397,7 @@ int config_default(struct config **ret)
 	if (!c)
 		return -ENOMEM;
 	c->refs = 1;
+	c->is_empty = true;
 	code = config_set_defaults(c);
 	if (code < 0)
 		return code;

@@ -37,6 +37,7 @@ enum config_pins {
  * goes on while another takes its place holds a reference. */
 struct config {
 	unsigned refs;
+	bool is_empty; /* nothing was set: only defaults */
 	char *data_dir;
 	char *socket;
 	char *listen; /* "ADDRESS:PORT", IPv6 in brackets; NULL: no TCP */

@@ -244,19 +244,25 @@ static int stop_wanted(sd_event_source *source, const struct signalfd_siginfo *i
 	return 0;
 }
 
-static int add_signals(struct daemon *d)
+/* First of all: a reload that is asked for while berthd starts must not end it. */
+static void block_signals(void)
 {
-	static const int ends[] = { SIGTERM, SIGINT };
 	sigset_t set;
-	int r = 0;
 
 	sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
-		sigaddset(&set, ends[i]);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);  /* for daemon/reload.c */
 	sigaddset(&set, SIGCHLD); /* sd-event watches children only then */
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
+}
+
+static int add_signals(struct daemon *d)
+{
+	static const int ends[] = { SIGTERM, SIGINT };
+	int r = 0;
+
 	for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(ends); i++)
 		r = sd_event_add_signal(d->node->event, NULL, ends[i], stop_wanted, d);
 	return r;
@@ -354,6 +360,8 @@ int main(int argc, char **argv)
 	status = parse_options(argc, argv, &o);
 	if (status >= 0)
 		return status;
+	if (!o.check)
+		block_signals();
 	log_init("berthd", LOG_LEVEL_INFO);
 	if (settings_load(o.config, o.config_given, &settings, &err) < 0) {
 		log_error("configuration: %s", error_text(&err));

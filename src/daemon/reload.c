@@ -88,6 +88,12 @@ static int apply(struct reload *r, struct settings *s, struct error *err)
 	struct node *n = r->node;
 	unsigned count = 0;
 
+	/* Torn off by a full disk, or while it is being written: not a wish for all defaults. */
+	if (s->config->is_empty && !n->config->is_empty)
+		return error_set(err, EINVAL,
+				 "%s: nothing is set there any more; restart berthd if all the "
+				 "defaults are wanted",
+				 r->path);
 	if (config_compare(n->config, s->config, log_change, &count) < 0 ||
 	    config_keep_fixed(s->config, n->config) < 0)
 		return error_set(err, ENOMEM, "out of memory");

@@ -95,6 +95,8 @@ INVALID = {
     "yaml": ("claims: shared\n\tx: 1\n", "not valid YAML"),
     "tls-missing": ("claims: shared\ntls: {certificate: /nowhere/c, key: /nowhere/k, client_ca: /nowhere/a}\n",
                     "tls.certificate: /nowhere/c cannot be read"),
+    "empty": ("", "nothing is set there any more"),
+    "comments": ("# claims: shared\n---\n", "nothing is set there any more"),
     "gone": (None, "cannot be read: No such file"),
 }
 

@@ -155,6 +155,18 @@ static void outside_text_is_made_safe(void **state)
 		{ "\xf4\x8f\xbf\xbf", true, "\xf4\x8f\xbf\xbf" },
 		{ "\xc2\x9b", true, "??" }, /* U+009B, a control character */
 		{ "\xc2\xa0", true, "\xc2\xa0" },
+		{ "\xd8\x9b", true, "\xd8\x9b" },
+		{ "\xd8\x9c", true, "??" }, /* U+061C, and others that change the direction */
+		{ "\xe2\x80\x8d", true, "\xe2\x80\x8d" },
+		{ "\xe2\x80\x8e", true, "???" },
+		{ "\xe2\x80\xa7", true, "\xe2\x80\xa7" },
+		{ "a\xe2\x80\xa8z", true, "a???z" },
+		{ "a\xe2\x80\xaez", true, "a???z" },
+		{ "\xe2\x80\xaf", true, "\xe2\x80\xaf" },
+		{ "\xe2\x81\xa5", true, "\xe2\x81\xa5" },
+		{ "\xe2\x81\xa6", true, "???" },
+		{ "\xe2\x81\xa9", true, "???" },
+		{ "\xe2\x81\xaa", true, "\xe2\x81\xaa" },
 		{ "\x80", false, "?" },
 		{ "\xff", false, "?" },
 		{ "\xc3", false, "?" },
