@@ -22,7 +22,7 @@ def missing():
     """Why no browser test can run here, or None."""
     if not shutil.which("chromium"):
         return "chromium is not installed (tools/packages-page.txt)"
-    return npm.install(HERE, MODULES)
+    return npm.install(HERE, MODULES)[1]
 
 
 def processes_of(folder):

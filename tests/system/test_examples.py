@@ -6,14 +6,11 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 
+import npm
 from conftest import BIN, ROOT, wait_for
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "peers"))
-import npm  # noqa: E402
 
 EXAMPLES = ROOT / "examples"
 BUILD = BIN.parent

@@ -8,12 +8,13 @@ import json
 import pathlib
 import re
 import subprocess
-import sys
 import time
 
 import pytest
 import yaml
 
+import npm
+import promtool
 from conftest import wait_for
 from fake_kubelet import FakeKubelet
 from plugin_host import Plugin, Q4
@@ -22,9 +23,6 @@ from test_health import failed, settings
 from test_metrics import parse
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "peers")]
-import npm  # noqa: E402
-import promtool  # noqa: E402
 
 RULES = promtool.MONITORING / "berth-rules.yml"
 DASHBOARD = json.loads((promtool.MONITORING / "berth-dashboard.json").read_text())

@@ -4,17 +4,17 @@
 Schemas come from npm's kubernetes-models, installed into the build folder; where npm cannot have it that
 test is skipped. The chart uses a small part of Helm's language, which is rendered here.
 """
-import fcntl
 import functools
 import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 
 import pytest
 import yaml
+
+import npm
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -122,27 +122,7 @@ def pod_of(daemon_set):
 @functools.lru_cache
 def schemas():
     """Folder with the schemas, or why there is none."""
-    folder = BUILD / "deploy-schemas"
-    if not shutil.which("npm"):
-        return None, "npm is not installed"
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        key = (HERE / "package-lock.json").read_bytes()
-        done = folder / "done"
-        if done.exists() and done.read_bytes() == key:
-            return folder, None
-        for f in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / f, folder)
-        try:
-            result = subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=1",
-                                     "--fetch-timeout=20000"], cwd=folder, capture_output=True, text=True, timeout=120)
-        except subprocess.TimeoutExpired:
-            return None, "npm did not end within 120 s"
-        if result.returncode:
-            return None, "npm cannot install kubernetes-models"
-        done.write_bytes(key)
-    return folder, None
+    return npm.install(HERE, BUILD / "deploy-schemas")
 
 
 def complaints(objects):
