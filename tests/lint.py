@@ -30,6 +30,7 @@ CPPCHECK_OFF = {
 }
 # cppcheck does not read system headers; these macros of theirs are part of the language to it.
 CPPCHECK_DEFINES = [
+    'BERTH_BUILT=1',  # the build's
     'json_array_foreach(a,i,v)=for((i)=0;(i)<json_array_size(a)&&((v)=json_array_get(a,i));(i)++)',
     'json_object_foreach(o,k,v)=for((k)=json_object_iter_key(json_object_iter(o));(k)&&((v)=json_object_get(o,k));)',
 ]

@@ -102,7 +102,7 @@ static int import_certificates(const char *setting, const char *path, const gnut
 	int r = gnutls_x509_crt_list_import2(&ret->at, &ret->n, text, GNUTLS_X509_FMT_PEM, 0);
 
 	/* gnutls says of these that there is none at all, whatever good ones stand before. */
-	if (r < 0 && r != GNUTLS_E_MEMORY_ERROR &&
+	if (r < 0 && r != GNUTLS_E_MEMORY_ERROR && text->data &&
 	    memmem(text->data, text->size, begin, sizeof begin - 1))
 		return error_set(err, EINVAL,
 				 "%s: %.120s holds a certificate that is damaged or cut off",
