@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by the demos with the programs' folder: a root for a simulated host, and nothing left of it at
-# the end. They set $sim and $daemon to the pids that they start and log to $root.log.
+# Sourced by the demos with the programs' folder: how they show what they do, a root for a simulated host,
+# and nothing left of it at the end. They set $sim and $daemon to the pids that they start and log to
+# $root.log.
 bin=$(cd "$1" && pwd)
 export PATH="$bin:$PATH"
 root=$(mktemp -d /tmp/berth-demo.XXXXXX)
@@ -25,3 +26,15 @@ cleanup() {
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+[ -t 1 ] || say() { printf '\n%s\n' "$*"; }
+run() { printf '$ %s\n' "$*"; "$@"; }
+fails() { printf '$ %s\n' "$*"; if "$@"; then echo "unexpected success" >&2; exit 1; fi; }
+until_true() { # until_true SECONDS COMMAND...
+	limit=$((SECONDS + $1)); shift
+	until "$@" >/dev/null 2>&1; do
+		[ "$SECONDS" -lt "$limit" ] || { echo "berth: timed out: $*" >&2; exit 1; }
+		sleep 0.05
+	done
+}

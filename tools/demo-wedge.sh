@@ -6,18 +6,6 @@ set -euo pipefail
 exec 2>&1
 . "$(dirname "$0")/demo-lib.sh" "${1:-build/bin}"
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-[ -t 1 ] || say() { printf '\n%s\n' "$*"; }
-run() { printf '$ %s\n' "$*"; "$@"; }
-fails() { printf '$ %s\n' "$*"; if "$@"; then echo "unexpected success" >&2; exit 1; fi; }
-until_true() { # until_true SECONDS COMMAND...
-	limit=$((SECONDS + $1)); shift
-	until "$@" >/dev/null 2>&1; do
-		[ "$SECONDS" -lt "$limit" ] || { echo "berth: timed out: $*" >&2; exit 1; }
-		sleep 0.05
-	done
-}
-
 console() { echo "$root/console/$1.log"; }
 claim() { # claim NAME: with a console log, as a VM manager does it
 	run berth claim "$1" -p L40S-4Q --console-log "$(console "$1")" >"$root.claim"

@@ -5,18 +5,6 @@
 set -euo pipefail
 . "$(dirname "$0")/demo-lib.sh" "${1:-build/bin}"
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-[ -t 1 ] || say() { printf '\n%s\n' "$*"; }
-run() { printf '$ %s\n' "$*"; "$@"; }
-fails() { printf '$ %s\n' "$*"; if "$@"; then echo "unexpected success" >&2; exit 1; fi; }
-until_true() { # until_true SECONDS COMMAND...
-	limit=$((SECONDS + $1)); shift
-	until "$@" >/dev/null 2>&1; do
-		[ "$SECONDS" -lt "$limit" ] || { echo "berth: timed out: $*" >&2; exit 1; }
-		sleep 0.05
-	done
-}
-
 say "A simulated host with two L40S cards (32 VFs each), and berthd on it"
 berth-sim run --root "$root" --cards 2 --model l40s >"$root.out" 2>>"$root.log" &
 sim=$!
