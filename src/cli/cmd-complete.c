@@ -58,30 +58,29 @@ static void add_profiles(const json_t *answer, struct buf *out)
 	}
 }
 
-static void add_claims(const json_t *answer, struct buf *out)
+/* Two fields of each item of a list. */
+static void add_list(const json_t *answer, const char *list, const char *word,
+		     const char *description, struct buf *out)
 {
-	const json_t *claim;
+	const json_t *item;
 	size_t i;
 
-	json_array_foreach(cli_field_array(answer, "claims"), i, claim) {
-		char name[CLI_FIELD_SIZE], profile[CLI_FIELD_SIZE];
+	json_array_foreach(cli_field_array(answer, list), i, item) {
+		char word_text[CLI_FIELD_SIZE], description_text[CLI_FIELD_SIZE];
 
-		add_word(out, cli_field(claim, "name", name, sizeof name),
-			 cli_field(claim, "profile", profile, sizeof profile));
+		add_word(out, cli_field(item, word, word_text, sizeof word_text),
+			 cli_field(item, description, description_text, sizeof description_text));
 	}
+}
+
+static void add_claims(const json_t *answer, struct buf *out)
+{
+	add_list(answer, "claims", "name", "profile", out);
 }
 
 static void add_gpus(const json_t *answer, struct buf *out)
 {
-	const json_t *gpu;
-	size_t i;
-
-	json_array_foreach(cli_field_array(answer, "gpus"), i, gpu) {
-		char address[CLI_FIELD_SIZE], name[CLI_FIELD_SIZE];
-
-		add_word(out, cli_field(gpu, "address", address, sizeof address),
-			 cli_field(gpu, "name", name, sizeof name));
-	}
+	add_list(answer, "gpus", "address", "name", out);
 }
 
 static void add_vfs(const json_t *answer, struct buf *out)

@@ -5,13 +5,11 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
 import yaml
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import promtool  # noqa: E402
+import promtool
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("BERTH_BIN", ROOT / "build/bin"))
