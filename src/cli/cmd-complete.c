@@ -9,9 +9,9 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/str.h"
 #include "cli/cli.h"
 #include "client/http-client.h"
+#include "model/profile.h"
 
 #define PATIENCE_USEC USEC_PER_SEC
 
@@ -53,8 +53,7 @@ static void add_profiles(const json_t *answer, struct buf *out)
 		cli_field(profile, "name", name, sizeof name);
 		snprintf(text, sizeof text, "%.20s fit",
 			 cli_field(profile, "available", n, sizeof n));
-		add_word(out, name + (str_starts_with(name, "NVIDIA ") ? strlen("NVIDIA ") : 0),
-			 text);
+		add_word(out, profile_name_short(name), text);
 	}
 }
 

@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/map-draw.h"
 #include "cli/table.h"
+#include "model/profile.h"
 
 /* "4Q" of "NVIDIA L40S-4Q". */
 static const char *short_profile(const char *name)
@@ -16,12 +17,6 @@ static const char *short_profile(const char *name)
 	const char *dash = strrchr(name, '-');
 
 	return dash && dash[1] ? dash + 1 : name;
-}
-
-/* "L40S-4Q" of "NVIDIA L40S-4Q". */
-static const char *plain_profile(const char *name)
-{
-	return str_starts_with(name, "NVIDIA ") ? name + strlen("NVIDIA ") : name;
 }
 
 static const char *claim_text(const json_t *placed, char *buf, size_t size)
@@ -122,7 +117,7 @@ static void add_legend_row(struct table *t, const char *key, const char *units,
 
 	table_addf(t, "  %s", key);
 	table_add(t, units);
-	table_add(t, plain_profile(cli_field(placed, "profile", text, sizeof(text))));
+	table_add(t, profile_name_short(cli_field(placed, "profile", text, sizeof(text))));
 	table_add(t, claim_text(placed, text, sizeof(text)));
 	table_add(t, cli_field(placed, "vf", text, sizeof(text)));
 }
